@@ -4,7 +4,7 @@ from pyinfra import host
 
 from llamaherd.deploy.operations import apply_role, finish, preflight, selected_roles
 from llamaherd.fleet.drain import drained_for_change
-from llamaherd.measure.trials.run_gate import judge_change
+from llamaherd.measure.trials.gate import judge_change
 from llamaherd.plan import Plan
 from llamaherd.role.changes import Services
 

@@ -18,7 +18,7 @@ from benchmarks.gpu_servers import running, written
 from benchmarks.pairs import HERD
 from benchmarks.tune_gpu import CASES, Servers, rig_of
 from llamaherd.gguf.shards import join_headers, read_headers
-from llamaherd.measure.tune.space import SearchedInstance, space_of
+from llamaherd.measure.tune.search import SearchedInstance, space_of
 
 
 def main() -> int:

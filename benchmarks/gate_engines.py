@@ -24,8 +24,8 @@ from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import RequestSpec
 from llamaherd.measure.results.result import Start
 from llamaherd.measure.trials.gate import GateRow
-from llamaherd.measure.trials.units import VariantName
-from llamaherd.measure.tune.space import SearchedInstance, space_of
+from llamaherd.measure.trials.trial import VariantName
+from llamaherd.measure.tune.search import SearchedInstance, space_of
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from llamaherd.measure.results.result import GpuTelemetry, Telemetry
-from llamaherd.measure.trials.units import Variant
+from llamaherd.measure.trials.trial import Variant
 
 
 class Counter:

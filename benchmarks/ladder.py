@@ -26,7 +26,7 @@ from pathlib import Path
 
 from llamaherd.measure.bench.depth import Climb, RungAnswer, prompt_tokens, token_completion
 from llamaherd.measure.client.http_client import Target
-from llamaherd.measure.client.suite import cache_buster
+from llamaherd.measure.client.requests import cache_buster
 
 TOKENS, TIMES = 128, 3
 MODEL = "any"

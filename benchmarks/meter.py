@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from llamaherd.host.program import packed_program, parse_event, request
-from llamaherd.measure.meter.obstacles import host_snapshot
+from llamaherd.measure.meter.meter import host_snapshot
 from llamaherd.measure.meter.readings import Readings, parse_readings
 from llamaherd.measure.meter.usage import Window, unmeasured_sentences, usage_of
 from llamaherd.onhost.gauges import MeterInput

@@ -23,9 +23,8 @@ from llamaherd.fleet.status_page import to_html
 from llamaherd.fleet.status_text import status_lines
 from llamaherd.inventory.schema import Connect
 from llamaherd.measure.report.export import render_report as report_of
-from llamaherd.measure.report.page import page
+from llamaherd.measure.report.page import gather_results, page
 from llamaherd.measure.report.show import print_page
-from llamaherd.measure.report.sources import gather_results
 from llamaherd.measure.results import document
 from llamaherd.measure.results.result import Result
 from llamaherd.onhost.gateway import GatewayState

@@ -16,8 +16,7 @@ from statistics import median
 from benchmarks.tune_law import DRAFTED, THREADS, UBATCH, LawRig
 from llamaherd.measure.tune.candidate import Candidate, Outcome, Outcomes
 from llamaherd.measure.tune.optuna_model import parzen
-from llamaherd.measure.tune.search import Model, search
-from llamaherd.measure.tune.space import Space
+from llamaherd.measure.tune.search import Model, Space, search
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from llamaherd.measure.tune.evaluation import Evaluation
 from llamaherd.measure.tune.journal import Head, SearchJournal, candidate_of, keys_of
 from llamaherd.measure.tune.objective import Objective
 from llamaherd.measure.tune.optuna_model import parzen
-from llamaherd.measure.tune.space import HEAD
+from llamaherd.measure.tune.search import HEAD
 from llamaherd.measure.tune.target import TuneTarget, tune_target
 from llamaherd.measure.tune.tuning import Tuning
 from roles import ROLES

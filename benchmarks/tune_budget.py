@@ -19,8 +19,7 @@ from benchmarks.tune import parzen_of
 from benchmarks.tune_budget_law import ALL, MEASURED, NAIVE, Budget, owners_law
 from llamaherd.inventory.schema import Instance
 from llamaherd.measure.tune.candidate import Candidate, Outcome, Outcomes
-from llamaherd.measure.tune.search import search
-from llamaherd.measure.tune.space import EXPERTS, LAYERS, SearchedInstance, Space, space_of
+from llamaherd.measure.tune.search import EXPERTS, LAYERS, SearchedInstance, Space, search, space_of
 from llamaherd.memory.facts import rig_facts
 from tests.support.examples import fleet
 from tests.support.headers import qwen_35b

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import exp, log
 
 from llamaherd.measure.tune.candidate import Candidate
-from llamaherd.measure.tune.space import EXPERTS, LAYERS, THREADS
+from llamaherd.measure.tune.search import EXPERTS, LAYERS, THREADS
 
 ALL, CORES = 40, 8
 """Layers of the model, and cores of the host; with SMT it has twice as many processors."""

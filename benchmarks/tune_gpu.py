@@ -32,16 +32,15 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.measure.client.http_client import Answer, Failure, Patience, Target, request_json, timings_of
 from llamaherd.measure.client.requests import RequestSpec
 from llamaherd.measure.results.result import Start
-from llamaherd.measure.trials.trial import NotStartedError
-from llamaherd.measure.trials.units import Variant, VariantName
+from llamaherd.measure.trials.trial import NotStartedError, Variant, VariantName
 from llamaherd.measure.tune.candidate import Candidate, Cost, Outcome, Precision, with_keys
 from llamaherd.measure.tune.evaluation import Evaluation
 from llamaherd.measure.tune.journal import Head, SearchJournal, keys_of
 from llamaherd.measure.tune.objective import Objective, Purpose
 from llamaherd.measure.tune.optuna_model import parzen
 from llamaherd.measure.tune.result import result_json, search_result
+from llamaherd.measure.tune.search import HEAD, SearchedInstance, space_of
 from llamaherd.measure.tune.show import print_result
-from llamaherd.measure.tune.space import HEAD, SearchedInstance, space_of
 from llamaherd.measure.tune.tuning import Tuning
 from llamaherd.memory.facts import rig_facts
 from llamaherd.plan import ModelFile, ModelPlan

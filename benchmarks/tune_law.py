@@ -15,7 +15,7 @@ from itertools import product
 from math import exp
 
 from llamaherd.measure.tune.candidate import Candidate
-from llamaherd.measure.tune.space import Axis, Space
+from llamaherd.measure.tune.search import Axis, Space
 
 LAYERS = 40
 DEPTH, READ, WRITTEN = 8192, 2000, 500

@@ -17,7 +17,7 @@ from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema.serving import split_as_shell
 from llamaherd.lock import Lock, ModelKey
 from llamaherd.measure.results.store import results_folder
-from llamaherd.measure.tune.prior_results import (
+from llamaherd.measure.tune.result import (
     PriorResult,
     prior_result_json,
     prior_result_lines,

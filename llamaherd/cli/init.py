@@ -11,7 +11,7 @@ from llamaherd.cli.common import FAILED, echo
 from llamaherd.host.remote import RemoteError
 from llamaherd.inventory.schema import LOCAL
 from llamaherd.measure.results.store import RESULTS
-from llamaherd.measure.tune.prior_results import prior_result_lines, prior_results, results_of_machine
+from llamaherd.measure.tune.result import prior_result_lines, prior_results, results_of_machine
 from llamaherd.onhost.hardware import FoundHost
 from llamaherd.scaffold import (
     EXAMPLE,

@@ -37,8 +37,7 @@ from llamaherd.lock.resolver import LockOutcome, lock_fleet, value_places
 from llamaherd.measure.results.store import results_folder
 from llamaherd.measure.trials.gate import GateRun, gate_pair, has_same_speed
 from llamaherd.measure.trials.pair import Pair
-from llamaherd.measure.trials.trial import locked_host
-from llamaherd.measure.trials.units import unit_instances
+from llamaherd.measure.trials.trial import locked_host, unit_instances
 from llamaherd.pipeline.history import keyless
 from llamaherd.pipeline.inspection import inspect_host
 from llamaherd.pipeline.load import declared, inventory_path, lock_path, plans, read_lock, rigs
@@ -142,7 +141,7 @@ def _passes_gate(trial: LockTrial, pair: Pair, lock_wait: int) -> bool:
     drain = partial(drained, trial.path, trial.was, pair.declared, _report)
     with locked_host(pair.rig, pair.connect, user, _report, lock_wait):
         found = GateRun(pair, gate, results_folder(trial.path), user, _report, drain).measure()
-    for line in found.told:
+    for line in found.lines:
         echo(f"{pair.rig}/{name}: {line}")
     return found.lets_in
 

@@ -10,9 +10,8 @@ import click
 from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, inventory_option, json_option, write_output
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.report.export import render_report, report_form
-from llamaherd.measure.report.page import page
+from llamaherd.measure.report.page import gather_results, page
 from llamaherd.measure.report.show import print_page
-from llamaherd.measure.report.sources import gather_results
 from llamaherd.measure.results.store import results_folder
 from llamaherd.measure.tune.result import optuna_shares
 from llamaherd.pipeline.load import inventory_path

@@ -53,9 +53,8 @@ from llamaherd.measure.tune.journal import (
 )
 from llamaherd.measure.tune.objective import Objective, Purpose
 from llamaherd.measure.tune.result import optuna_shares, result_json, search_result
-from llamaherd.measure.tune.search import Model
+from llamaherd.measure.tune.search import DRAFTER, HEAD, Model
 from llamaherd.measure.tune.show import print_result
-from llamaherd.measure.tune.space import DRAFTER, HEAD
 from llamaherd.measure.tune.target import TuneTarget, tune_target
 from llamaherd.measure.tune.tuning import Tuning
 from llamaherd.pipeline.fleet_files import survey_fleet

@@ -25,7 +25,7 @@ from llamaherd.host.protocol import UnexpectedLineError, query_verb
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.host.state import find_gpu
 from llamaherd.inventory.schema import Rig
-from llamaherd.measure.results.evaluation import fastest_decode
+from llamaherd.measure.results.comparison import fastest_decode
 from llamaherd.measure.results.store import last_result
 from llamaherd.onhost.gateway import GatewayState
 from llamaherd.onhost.status import (

@@ -11,17 +11,17 @@ from math import exp, hypot, inf, lgamma, log, log1p, pi, sqrt
 from typing import Literal
 
 NORMAL = 1.959963984540054
-"""Of the normal distribution: 95 % lie within so many standard deviations."""
+"""The 95 % interval of the normal distribution, in standard deviations to each side."""
 
 _SMALL, _PRECISE, _TERMS = 1e-300, 1e-15, 500
 
 
 @lru_cache(maxsize=4096)
 def student_quantile(probability: float, freedom: float) -> float:
-    """The t that a share of `probability` lies below, for degrees of freedom that may be broken.
+    """Return the t that a share of `probability` lies below, for degrees of freedom that may be fractions.
 
-    It is found from the distribution's own integral: no table, and exact at small numbers, where approximations are
-    not. Steps go along the density, and halve what is left where they would leave it.
+    It is found from the distribution's own integral: exact at small numbers, unlike approximations. It uses Newton's
+    method, and bisection for steps that leave the interval.
     """
     if not 0 < probability < 1 or freedom <= 0:
         raise ValueError(f"no quantile of t at {probability} with {freedom} degrees of freedom")
@@ -42,19 +42,19 @@ def student_quantile(probability: float, freedom: float) -> float:
 
 
 def student_density(t: float, freedom: float) -> float:
-    """How densely Student's distribution lies at `t`."""
+    """Return the density of Student's distribution at `t`."""
     front = lgamma((freedom + 1) / 2) - lgamma(freedom / 2) - log(freedom * pi) / 2
     return exp(front - (freedom + 1) / 2 * log1p(t * t / freedom))
 
 
 def student_below(t: float, freedom: float) -> float:
-    """The share of Student's distribution that lies below `t`."""
+    """Return the share of Student's distribution that lies below `t`."""
     beyond = _beta_share(freedom / (freedom + t * t), freedom / 2, 0.5) / 2
     return 1 - beyond if t >= 0 else beyond
 
 
 def _beta_share(x: float, a: float, b: float) -> float:
-    """The regularized incomplete beta function, I_x(a, b)."""
+    """Return the regularized incomplete beta function, I_x(a, b)."""
     if x in (0.0, 1.0):
         return x
     front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log(1 - x))
@@ -64,7 +64,7 @@ def _beta_share(x: float, a: float, b: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    """The continued fraction of I_x(a, b) (Abramowitz and Stegun, 26.5.8), by Lentz's method."""
+    """Return the continued fraction of I_x(a, b) (Abramowitz and Stegun, 26.5.8), by Lentz's method."""
     c, d = 1.0, 1 / _away_from_zero(1 - (a + b) * x / (a + 1))
     value = d
     for m in range(1, _TERMS):
@@ -85,32 +85,36 @@ def _away_from_zero(number: float) -> float:
 
 
 def half_width(spread: float, n: float, freedom: float, level: float = 0.95) -> float:
-    """How far an interval goes to each side of a mean of `n` values with this standard deviation."""
+    """Return half the width of the interval of a mean of `n` values with this standard deviation."""
     return student_quantile((1 + level) / 2, freedom) * spread / sqrt(n)
 
 
 Unit = Literal["block", "start", "run"]
 
 BETWEEN_STARTS = 0.01
-"""How much starts of one configuration differ, as a share, where one start each is all there is. Seen: 0.5 % mostly,
-2 % with routed experts on an H100 (193, 186, 193 tokens/s)."""
+"""How much starts of one configuration differ, as a share, if there is only one start each.
+
+Measured: mostly 0.5 %, and 2 % with routed experts on an H100 (193, 186, 193 tokens/s).
+"""
 
 
 WIDEST = 4.0
-"""How many times its lower end the upper end of an interval may be. A wider one only means that there are too few runs:
-it is not printed, and nothing is compared with its value."""
+"""The most that the upper end of an interval may be, in lower ends.
+
+A wider interval only means that there are too few runs: it is not printed, and nothing is compared with its value.
+"""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What was counted, and over what: tokens over seconds mostly, or 1 over the seconds that it took."""
+    """An amount, and what it is divided by: mostly tokens and seconds, or 1 and the seconds that something took."""
 
     amount: float
     over: float
 
     @property
     def rate(self) -> float:
-        """How many of the one for each of the other."""
+        """The amount for each unit of the other."""
         return self.amount / self.over
 
 
@@ -120,7 +124,7 @@ Starts = Sequence[Sequence[Sample]]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A rate: `value` with its 95 % interval, where there are enough units for one that is not wider than `WIDEST`.
+    """A rate: `value` with its 95 % interval, if there are enough units, and it is not wider than `WIDEST`.
 
     `least` and `most` are the slowest and the fastest unit, `spread` the standard deviation of units as a share.
     """
@@ -137,7 +141,7 @@ class Estimate:
 
     @property
     def too_few(self) -> bool:
-        """Whether there are too few units for an interval."""
+        """Return True if there are too few units for an interval."""
         return self.low is None or self.high is None
 
     @property
@@ -149,7 +153,10 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How fast B is beside A: above 1 is faster. As `Estimate`; `n` counts units of an arm, the fewer of both."""
+    """The speed of B divided by that of A: above 1 is faster.
+
+    As `Estimate`; `n` counts units of an arm, the fewer of both.
+    """
 
     value: float
     low: float | None
@@ -158,11 +165,11 @@ class Ratio:
     n: int
     unit: Unit
     assumed: float = 0.0
-    """The spread between starts that had to be assumed; 0 where it is measured, or where both are of one start."""
+    """The spread between starts that had to be assumed; 0 if it is measured, or if both are of one start."""
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """Return the interval as it may be printed; None where there is none, or it is wider than `WIDEST`.
+        """Return the interval as it may be printed; None if there is none, or it is wider than `WIDEST`.
 
         Verdicts go by `low` and `high`: a server that is ten times slower, give or take, is slower.
         """
@@ -172,13 +179,13 @@ class Ratio:
 
 
 def rate(samples: Iterable[Sample]) -> float:
-    """All that was counted over all the time that it took."""
+    """Return the sum of amounts divided by the sum of what they took."""
     every = list(samples)
     return sum(each.amount for each in every) / sum(each.over for each in every)
 
 
 def independent_rates(starts: Starts) -> tuple[Unit, list[float]]:
-    """The rates that count as independent of each other: of starts, or of the runs of the only one."""
+    """Return the rates that count as independent of each other: of starts, or of the runs of the only one."""
     filled = [each for each in starts if each]
     if len(filled) == 1:
         return "run", [sample.rate for sample in filled[0]]
@@ -186,7 +193,7 @@ def independent_rates(starts: Starts) -> tuple[Unit, list[float]]:
 
 
 def estimate(starts: Starts, level: float = 0.95) -> Estimate | None:
-    """The rate of some starts; None where nothing was measured."""
+    """Return the rate of some starts; None without samples."""
     every = [sample for each in starts for sample in each]
     if not every:
         return None
@@ -202,9 +209,9 @@ def estimate(starts: Starts, level: float = 0.95) -> Estimate | None:
 
 
 def unpaired_ratio(a: Starts, b: Starts, *, assumed: float = BETWEEN_STARTS, level: float = 0.95) -> Ratio | None:
-    """B's rate over A's, measured one after the other; None where one of them was not measured.
+    """Return B's rate over A's, measured one after the other; None if one of them has no samples.
 
-    Where each has one start alone, these are `assumed` to differ: by nothing where both are the same process.
+    If each has only one start, these are `assumed` to differ: by 0 if both are the same process.
     """
     if not any(a) or not any(b):
         return None
@@ -226,7 +233,7 @@ def _unit_rates(starts: Starts, several: bool) -> list[float]:
 
 
 def _unpaired_half(a: Sequence[float], b: Sequence[float], level: float) -> float | None:
-    """Half the width of the interval of a difference of means: Welch's, or by the one spread that is known."""
+    """Return half the width of the interval of a difference of means: Welch's, or by the only known spread."""
     spreads = [standard_deviation(each) for each in (a, b)]
     if spreads[0] is None or spreads[1] is None:
         pooled, freedom = pooled_deviation(a, b), float(len(a) + len(b) - 2)
@@ -241,7 +248,7 @@ def _unpaired_half(a: Sequence[float], b: Sequence[float], level: float) -> floa
 
 
 def standard_deviation(values: Sequence[float]) -> float | None:
-    """Of a sample, by n - 1; None for fewer than two values."""
+    """Return the standard deviation of a sample, by n - 1; None for fewer than two values."""
     if len(values) < 2:
         return None
     mean = sum(values) / len(values)
@@ -249,7 +256,7 @@ def standard_deviation(values: Sequence[float]) -> float | None:
 
 
 def pooled_deviation(*groups: Sequence[float]) -> float | None:
-    """The spread within groups, whatever lies between them; None where no group has two values."""
+    """Return the spread within groups, without the differences between them; None if no group has two values."""
     freedom = sum(len(each) - 1 for each in groups)
     if freedom < 1:
         return None
@@ -258,10 +265,10 @@ def pooled_deviation(*groups: Sequence[float]) -> float | None:
 
 
 FEWEST_BLOCKS = 3
-"""Blocks before there is an interval to speak of."""
+"""Blocks that an interval needs."""
 
 _FOUR_BLOCKS = tuple(sorted(set(permutations(("AB", "AB", "BA", "BA")))))
-"""All ways in which each comes first twice in four blocks."""
+"""All orders in which each arm comes first twice in four blocks."""
 
 
 @dataclass(frozen=True)
@@ -273,7 +280,7 @@ class Block:
 
 
 def block_orders(seed: str, blocks: int) -> tuple[str, ...]:
-    """Which comes first in each block, `AB` or `BA`: by lot from the seed, the same for the same seed."""
+    """Return the order of each block, `AB` or `BA`: random, and equal for equal seeds."""
     drawn: list[str] = []
     while len(drawn) < blocks:
         lot = hashlib.sha256(f"{seed}:{len(drawn)}".encode()).digest()
@@ -282,7 +289,7 @@ def block_orders(seed: str, blocks: int) -> tuple[str, ...]:
 
 
 def paired_ratio(blocks: Sequence[Block], level: float = 0.95) -> Ratio | None:
-    """B's rate over A's, by the logarithms of the ratio in each block; None where there is no block."""
+    """Return B's rate over A's, by the logarithms of the ratio in each block; None without a block."""
     if not blocks:
         return None
     logs = [log(each.b / each.a) for each in blocks]
@@ -297,14 +304,14 @@ def paired_ratio(blocks: Sequence[Block], level: float = 0.95) -> Ratio | None:
 Verdict = Literal["slower", "same", "faster", "not known yet"]
 
 MOST_MORE = 50
-"""Units; who would need more is told that the difference lies at the margin, and not to measure for days."""
+"""Units. If more are needed, the difference lies at the margin, and measuring for days does not help."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict. Where nothing is known yet, `more` is about how many more units of each arm would tell.
+    """A verdict. If it is inconclusive, `more` is about how many more units of each arm would decide.
 
-    `more` is None where more than `MOST_MORE` would be needed.
+    `more` is None if more than `MOST_MORE` would be needed.
     """
 
     verdict: Verdict
@@ -320,7 +327,7 @@ class Judgement:
 
 
 def judge_ratio(ratio: Ratio, margin: float) -> Judgement:
-    """Slower or faster where the whole interval lies beyond the margin, the same where it lies inside."""
+    """Judge a ratio: slower or faster if the whole interval lies beyond the margin, the same if it lies inside."""
     if ratio.low is not None and ratio.high is not None:
         if ratio.high < 1 - margin:
             return Judgement("slower")
@@ -328,14 +335,14 @@ def judge_ratio(ratio: Ratio, margin: float) -> Judgement:
             return Judgement("faster")
         if ratio.low >= 1 - margin and ratio.high <= 1 + margin:
             return Judgement("same")
-    # Where starts had to be assumed to differ, no number of runs tells it: starts do.
+    # If starts are assumed to differ, more runs do not decide: more starts do.
     unit: Unit = "start" if ratio.assumed else ratio.unit
     have = 1 if ratio.assumed else ratio.n
     return Judgement("not known yet", _more(ratio, margin, have), unit)
 
 
 def _more(ratio: Ratio, margin: float, have: int) -> int | None:
-    """How many more of each arm would tell, if ratio and spread stay as they are."""
+    """Return how many more of each arm would decide, if ratio and spread stay as they are."""
     if ratio.spread is None:
         return max(1, FEWEST_BLOCKS - have)
     gap = min(abs(log(ratio.value) - log(1 - margin)), abs(log(ratio.value) - log(1 + margin)))

@@ -77,7 +77,7 @@ def measured(folder: Path, rigs: Mapping[str, Rig], fleet: FleetFile) -> dict[st
 
 def _speeds(results: Path, rigs: Mapping[str, Rig]) -> Iterator[tuple[str, float]]:
     # Reading results takes modules that most fleets do without.
-    from llamaherd.measure.results.evaluation import slowest_decode
+    from llamaherd.measure.results.comparison import slowest_decode
     from llamaherd.measure.results.store import last_result
 
     for rig_name, rig in sorted(rigs.items()):

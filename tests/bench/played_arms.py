@@ -6,10 +6,9 @@ import random
 from collections.abc import Callable
 
 from llamaherd.measure.client.http_client import Answer, Failure, Piece, Timings, Usage
-from llamaherd.measure.client.requests import RequestSpec
-from llamaherd.measure.client.suite import suite
+from llamaherd.measure.client.requests import RequestSpec, suite
 from llamaherd.measure.results.result import Cell, Condition, Method, Result, Start
-from llamaherd.measure.trials.units import VariantName
+from llamaherd.measure.trials.trial import VariantName
 from tests.bench.made import result
 
 LOAD = 10.0

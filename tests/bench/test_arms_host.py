@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.trials.trial import TrialHost
-from llamaherd.measure.trials.units import Variant
+from llamaherd.measure.trials.trial import TrialHost, Variant
 from tests.support.conversations import play_verb
 from tests.support.rigs import cpu_rig, planned
 from tests.support.stores import needs_root

@@ -24,8 +24,7 @@ from llamaherd.measure.client.http_client import (
     Target,
     stream_answer,
 )
-from llamaherd.measure.client.requests import run_from_answer
-from llamaherd.measure.client.suite import cache_buster
+from llamaherd.measure.client.requests import cache_buster, run_from_answer
 from llamaherd.measure.results.comparison import compare_results
 from llamaherd.measure.results.result import Cell, Condition, Method, Result, Run
 from llamaherd.measure.statistics import block_orders
@@ -140,7 +139,7 @@ def test_where_the_engine_tells_nothing_the_client_does() -> None:
     assert run.prompt_ms == found.first_token_ms
     with played(*answer(3, 0, 0)) as server:
         untold = run_from_answer(good(asked(server.url)), CONDITION, at=0)
-    assert untold.excluded == "the server does not tell how many tokens it wrote"
+    assert untold.excluded == "the server does not report how many tokens it generated"
 
 
 def test_thoughts_are_tokens() -> None:
@@ -193,7 +192,7 @@ def test_refusals_are_values(status: bytes, body: bytes, why: str) -> None:
     with Liar(whole(body, b"HTTP/1.1 " + status + b"\r\n")) as liar:
         found = bad(asked(liar.url))
     assert (found.why, found.status) == (why, int(status[:3]))
-    assert f"the server answers {int(status[:3])}: " in found.message
+    assert f"the server returns {int(status[:3])}: " in found.message
     assert len(found.message) < 400
 
 
@@ -217,16 +216,16 @@ BODY = delta("a") + delta("b")
         (((0, CHUNKED), (0, b"ffff\r\n" + BODY)), "cut", "the connection was cut", 2),
         (((0, b""),), "cut", "the connection was cut", 0),
         (((0, b"SSH-2.0-OpenSSH_9.2\r\n"),), "cut", "the connection was cut", 0),
-        (((0, PLAIN), (0, last() + END)), "empty", "without a single token", 0),
+        (((0, PLAIN), (0, last() + END)), "empty", "has no token", 0),
         (((0, PLAIN), (0, b"data: nonsense\n\n")), "nonsense", "an event that is no JSON", 0),
         (((0, PLAIN), (0, b"data: [1]\n\n")), "nonsense", "no JSON object", 0),
         (((0, PLAIN), (0, b"data: " + b"[" * 200_000 + b"\n\n")), "nonsense", "no JSON", 0),
         (((0, PLAIN), (0, b"x" * (2 << 20))), "nonsense", "a line of more than 1 MiB", 0),
         (((0, PLAIN), (0, BODY + event({"error": {"message": "out of memory"}}))), "refused", "out of memory", 2),
-        (((0, PLAIN), (0, event({"error": 7}))), "refused", "not what", 0),
-        (((0, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"),), "nonsense", "streams nothing", 0),
-        (((0, PLAIN), (0, BODY), (5, b"")), "late", "says nothing any more", 2),
-        (((5, PLAIN),), "late", "says nothing any more", 0),
+        (((0, PLAIN), (0, event({"error": 7}))), "refused", "without a message", 0),
+        (((0, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"),), "nonsense", "does not stream", 0),
+        (((0, PLAIN), (0, BODY), (5, b"")), "late", "stopped sending", 2),
+        (((5, PLAIN),), "late", "stopped sending", 0),
     ],
 )
 def test_what_breaks_off_is_a_value(parts: tuple[Part, ...], why: str, said: str, pieces: int) -> None:
@@ -263,7 +262,7 @@ def test_an_answer_that_never_ends_is_ended(begin: bytes, piece: bytes) -> None:
         found = bad(asked(server.url))
     assert found.why == "late"
     assert 1.2 < time.monotonic() - began < 30
-    assert "not whole after 1.5 s" in found.message
+    assert "incomplete after 1.5 s" in found.message
     while threading.active_count() > before + 1:  # what is left of the server ends when it can send no more
         assert time.monotonic() - began < 30
         time.sleep(0.05)
@@ -314,7 +313,7 @@ def test_a_port_that_takes_connections_and_says_nothing() -> None:
 @pytest.mark.parametrize("key", ["a\nb: c", "\u2603", "\x7f"])
 def test_a_key_that_no_header_can_hold(key: str) -> None:
     found = bad(asked("http://127.0.0.1:9", key=key))
-    assert found.message == "the server cannot be asked: the key has letters that no key has"
+    assert found.message == "no request can be sent to the server: the key has letters that no key has"
 
 
 @pytest.mark.parametrize("value", [None, True, -1, 1e300, "7", [], {}])

@@ -137,7 +137,7 @@ def test_different_prompts_are_not_compared() -> None:
     assert "different prompts" in found.notes[0]
     unknown = compare_results(steady(1, suite=None), steady(2, suite=None))
     assert len(unknown.rows) == 1
-    assert "nobody knows" in unknown.notes[0]
+    assert "it is unknown" in unknown.notes[0]
 
 
 def test_only_equal_cells_are_compared() -> None:

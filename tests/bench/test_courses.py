@@ -12,7 +12,7 @@ from llamaherd.host.ssh import RemoteError
 from llamaherd.measure.bench.job import WorkloadContext, seconds_left
 from llamaherd.measure.client.endpoint import Served
 from llamaherd.measure.client.http_client import Target
-from llamaherd.measure.meter.obstacles import HostSnapshot
+from llamaherd.measure.meter.meter import HostSnapshot
 from llamaherd.measure.results.result import Run
 from llamaherd.measure.results.store import read_result
 from tests.bench.test_session import CHAT, Stand, Stands, Twice, runs_on_disk, stand
@@ -50,7 +50,7 @@ def test_each_run_is_kept_at_once(stand: Stands) -> None:
 
 def test_where_it_ends_what_there_is_stays(stand: Stands) -> None:
     at = stand(Walk())
-    with pytest.raises(UserError, match="the connection was cut; what was measured by then is kept in ") as error:
+    with pytest.raises(UserError, match="the connection was cut; the measurements so far are kept in ") as error:
         at.session.run_workload(Walk(ends=True), SERVED)
     assert error.value.help == "see the log"
     assert runs_on_disk(at) == 3
@@ -62,7 +62,7 @@ def test_a_host_that_is_lost_ends_it(stand: Stands, monkeypatch: pytest.MonkeyPa
 
     at = stand(Walk())
     monkeypatch.setattr(at.meter, "look", lost)
-    with pytest.raises(UserError, match="the connection to the host is gone; what was measured by then is kept in "):
+    with pytest.raises(UserError, match="the connection to the host is gone; the measurements so far are kept in "):
         at.session.run_workload(Walk(), SERVED)
     assert runs_on_disk(at) == 3
 

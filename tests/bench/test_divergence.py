@@ -44,17 +44,17 @@ def test_an_error_that_is_no_number_is_none_of_those_that_count(figure: str) -> 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "it tells no mean divergence"),
+        ("", "it prints no mean divergence"),
         ((OUTPUTS / "text-too-short.txt").read_text(encoding="utf-8"), "you need at least 1024 tokens"),
         ((OUTPUTS / "no-model.txt").read_text(encoding="utf-8"), "invalid magic characters"),
-        ((OUTPUTS / "unknown-argument.txt").read_text(encoding="utf-8"), "it tells no mean divergence"),
-        (REAL[: REAL.index("Same top p:")], "it tells no share of same likeliest tokens"),
-        (REAL[: REAL.index("====== KL")], "it tells no mean divergence"),
-        (REAL.replace("0.006568", "     nan"), "it tells no mean divergence"),
-        (REAL.replace("0.006568", "     inf"), "it tells no mean divergence"),
+        ((OUTPUTS / "unknown-argument.txt").read_text(encoding="utf-8"), "it prints no mean divergence"),
+        (REAL[: REAL.index("Same top p:")], "it prints no share of same likeliest tokens"),
+        (REAL[: REAL.index("====== KL")], "it prints no mean divergence"),
+        (REAL.replace("0.006568", "     nan"), "it prints no mean divergence"),
+        (REAL.replace("0.006568", "     inf"), "it prints no mean divergence"),
         (REAL.replace("  0.006568", "-17.006568"), "its figures cannot be: mean KLD -17.0066"),
         (REAL.replace("Same top p: 95.539", "Same top p: 195.539"), "same top 195.539 %"),
-        ("Mean    KLD: " + "9" * 100_000 + " ± 1\n", "it tells no mean divergence"),
+        ("Mean    KLD: " + "9" * 100_000 + " ± 1\n", "it prints no mean divergence"),
     ],
     ids=[
         *(

@@ -84,10 +84,10 @@ def test_who_lists_no_models_is_told_one() -> None:
 @pytest.mark.parametrize(
     ("page_there", "says"),
     [
-        (page("<html>please log in</html>", kind="text/html"), "answers with text/html, and not with JSON"),
-        (page({"error": {"message": f"wrong key {KEY}"}}, "401 Unauthorized"), "the server answers 401: wrong key …"),
-        (page("no JSON"), "answers with what is no JSON"),
-        (page("[" * 100_000), "answers with what is no JSON"),
+        (page("<html>please log in</html>", kind="text/html"), "sends text/html instead of JSON"),
+        (page({"error": {"message": f"wrong key {KEY}"}}, "401 Unauthorized"), "the server returns 401: wrong key …"),
+        (page("no JSON"), "sends invalid JSON"),
+        (page("[" * 100_000), "sends invalid JSON"),
         (page({"error": "loading"}, "503 Service Unavailable"), "503: loading"),
     ],
 )
@@ -145,5 +145,5 @@ def test_a_secret_in_a_url_is_not_said(url: str) -> None:
     with pytest.raises(UserError) as error:
         inspect_url(Target(url))
     assert error.value.message == "http://127.0.0.1:9/v1: " + (
-        "the server cannot be asked: it may have a host, a port and a path, and nothing else"
+        "no request can be sent to the server: it may have a host, a port and a path, and nothing else"
     )

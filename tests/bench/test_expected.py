@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.inventory.schema import Expect
-from llamaherd.measure.results.evaluation import JudgedFigure, judge_expectations
+from llamaherd.measure.results.comparison import JudgedFigure, judge_expectations
 from llamaherd.measure.results.result import Cell, Condition, GpuTelemetry, Result, Run, Telemetry
 from tests.bench.made import result, run
 

@@ -15,7 +15,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.bench.depth import Ladder
 from llamaherd.measure.bench.job import SavedResult, Workload
 from llamaherd.measure.bench.load import Load
-from llamaherd.measure.bench.quick import quick_series
+from llamaherd.measure.bench.series import quick_series
 from llamaherd.measure.bench.url_target import (
     NO_CACHE_COUNTS,
     URL_NOTE,
@@ -26,7 +26,7 @@ from llamaherd.measure.bench.url_target import (
 )
 from llamaherd.measure.client.endpoint import inspect_url
 from llamaherd.measure.client.http_client import Target
-from llamaherd.measure.client.suite import KINDS, suite
+from llamaherd.measure.client.requests import KINDS, suite
 from llamaherd.measure.results.document import redact_result
 from llamaherd.measure.results.result import Cell, Host
 from llamaherd.measure.results.store import read_result, write_result
@@ -159,7 +159,7 @@ def test_what_was_measured_is_kept_where_it_ends(tmp_path: Path) -> None:
             return page({"error": {"message": "quota exceeded"}}, "429 Too Many Requests")(body)
         return chatting(body)
 
-    with pytest.raises(UserError, match="429: quota exceeded; what was measured by then is kept in ") as error:
+    with pytest.raises(UserError, match="429: quota exceeded; the measurements so far are kept in ") as error:
         measured(PLAIN | {CHAT: chat}, tmp_path)
     (path,) = tmp_path.rglob("*.jsonl")
     assert str(path) in error.value.message
@@ -171,11 +171,11 @@ def test_what_was_measured_is_kept_where_it_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("chat", "says"),
     [
-        (page("<html>hi</html>", kind="text/html"), "streams nothing: its answer is text/html"),
-        (page({"error": "no"}, "401 Unauthorized"), "the server answers 401: no"),
+        (page("<html>hi</html>", kind="text/html"), "does not stream: its response is text/html"),
+        (page({"error": "no"}, "401 Unauthorized"), "the server returns 401: no"),
         (page({"detail": "no such model"}, "404 Not Found"), "404: no such model"),
         (lambda _: [(0.0, CHUNKED + chunk(b"data: nonsense\n\n"))], "sends an event that is no JSON"),
-        (lambda _: [(0.0, CHUNKED), (0.0, chunk(END) + b"0\r\n\r\n")], "without a single token"),
+        (lambda _: [(0.0, CHUNKED), (0.0, chunk(END) + b"0\r\n\r\n")], "has no token"),
         (lambda _: [(0.0, b"")], "the connection was cut"),
     ],
 )

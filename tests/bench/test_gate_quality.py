@@ -28,7 +28,7 @@ from llamaherd.measure.trials.gate import (
     saved_judgement,
 )
 from llamaherd.measure.trials.pair import Pair
-from llamaherd.measure.trials.units import Variant
+from llamaherd.measure.trials.trial import Variant
 from llamaherd.plan import DivergencePlan, Plan
 from tests.bench.test_divergence import REAL
 from tests.support.rigs import Declared, cpu_rig, planned
@@ -81,7 +81,7 @@ def test_a_sentence_has_the_figure_its_error_and_the_limit() -> None:
     assert str(row(0.109, 0.005)) == (
         "mean KLD 0.10900 ± 0.00500, same top 97.00 ± 0.50 %, 2 x 4,096 tokens, and a mean KLD of 0.02 is the most"
     )
-    assert GateOutcome(row(0.109, 0.005)).told[0].endswith("is the most: beyond")
+    assert GateOutcome(row(0.109, 0.005)).lines[0].endswith("is the most: beyond")
 
 
 def test_what_could_not_be_judged_is_not_let_in() -> None:
@@ -127,7 +127,7 @@ def test_a_gate_that_is_new_says_nothing_otherwise() -> None:
     changed = not_judged(pair(was, plan(kv="q8_0")), 0.02)
     assert changed
     assert "was built without the program that compares" in str(changed)
-    assert "nothing but `gate` changed" in changed.way_out
+    assert "only `gate` changed" in changed.way_out
 
 
 def test_another_vocabulary_is_another_model() -> None:

@@ -88,7 +88,7 @@ def test_what_it_says_comes_first_and_then_how_fast(host: Host, tmp_path: Path) 
     assert found.lets_in
     assert found.quality
     assert found.quality.verdict == "held"
-    assert [line.rpartition(": ")[2] for line in found.told] == ["held"] * 3
+    assert [line.rpartition(": ")[2] for line in found.lines] == ["held"] * 3
 
 
 def test_what_says_other_things_is_not_measured(host: Host, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_what_says_other_things_is_not_measured(host: Host, tmp_path: Path) -> N
     found = run(host, tmp_path).measure()
     assert host.opened == ["C"]
     assert (found.lets_in, found.rows) == (False, ())
-    assert "mean KLD 0.10657 ± 0.00014" in found.told[0]
+    assert "mean KLD 0.10657 ± 0.00014" in found.lines[0]
 
 
 def test_what_is_slower_is_kept_out_though_it_says_the_same(host: Host, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_the_same_two_are_read_once(host: Host, tmp_path: Path) -> None:
 def test_what_could_not_be_read_is_read_again(host: Host, tmp_path: Path) -> None:
     host.said = UnitRun(well=False, says="it took too long; ")
     found = run(host, tmp_path).measure()
-    assert (found.lets_in, found.told) == (
+    assert (found.lets_in, found.lines) == (
         False,
         ("it cannot be judged, where a mean KLD of 0.02 is the most: it took too long: not judged",),
     )

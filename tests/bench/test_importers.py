@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.results.comparison import correlation, find_doubts
 from llamaherd.measure.results.document import MOST_RESULT_BYTES, parse_result, result_bytes
-from llamaherd.measure.results.evaluation import correlation, find_doubts
 from llamaherd.measure.results.lookup import ImportTarget, parse_foreign_results
 from llamaherd.measure.results.metrics import DECODE, ENERGY, METRICS, PREFILL, STEP, TOKENS_PER_STEP, by_start
 from llamaherd.measure.results.result import Cell, Condition, Host, Provenance, Result, Run
@@ -154,16 +154,14 @@ def test_the_table_of_six_contradicts_itself() -> None:
     assert rates(found, DECODE)[0] == 46.3
     said = find_doubts(found)
     assert said[0] == (
-        "a time to the first token of 14.7 s is that of 7,648 tokens at the prefill speed beside it, and not of "
+        "a time to the first token of 14.7 s is that of 7,648 tokens at the prefill speed of the same run, not of "
         "202,752: most came from a cache, or it is of another prompt. The same goes for 6 others."
     )
     assert said[1].startswith("each condition was measured once")
-    assert found.source.notes[-1] == (
-        "its tokens for a kilowatt-hour are decode over the power beside it: nothing else is in them, no prefill"
-    )
+    assert found.source.notes[-1] == ("its tokens for a kilowatt-hour are decode divided by power, without prefill")
     other = (DATA / "six.txt").read_text().replace("203,854", "303,854")
     (wrong,) = parse_foreign_results(other.encode(), "six.txt", WHOSE)
-    assert wrong.source.notes[-1] == "its tokens for a kilowatt-hour are not decode over the power beside it"
+    assert wrong.source.notes[-1] == "its tokens for a kilowatt-hour are not decode divided by power"
 
 
 def test_the_tables_of_one_say_what_they_are_of() -> None:
@@ -200,18 +198,18 @@ def test_what_is_imported_is_a_result_like_any_other(name: str) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "no measurement that is known"),
-        (b"{}", "no measurement that is known"),
-        (b"[1, 2]", "no measurement that is known"),
-        (b"# A page\n\n| a | b |\n|---|---|\n| 1 | 2 |\n", "no measurement that is known"),
+        (b"", "no measurement in a supported"),
+        (b"{}", "no measurement in a supported"),
+        (b"[1, 2]", "no measurement in a supported"),
+        (b"# A page\n\n| a | b |\n|---|---|\n| 1 | 2 |\n", "no measurement in a supported"),
         (b"\xff\xfe\x00", "is no text"),
         (b" " * (MOST_RESULT_BYTES + 1), "larger than 8 MiB"),
         (b"[" * 100_000 + b"]" * 100_000, "nested too deeply"),
-        (b"[" + b"{}," * 500_000 + b"{}]", "more values"),
-        (lines({"pp": 512, "tg": 128, "pl": 4, "n_kv": 0, "t_pp": 1, "t_tg": 1}), "no measurement that is known"),
-        (lines({**SWEEP[0], "t_pp": "x", "t_tg": -1}), "no measurement that is known"),
-        (json.dumps(BENCHY | {"benchmarks": [7]}).encode(), "no measurement that is known"),
-        (lines(*SWEEP) + b"\n{", "no result that can be used"),
+        (b"[" + b"{}," * 500_000 + b"{}]", "too many values"),
+        (lines({"pp": 512, "tg": 128, "pl": 4, "n_kv": 0, "t_pp": 1, "t_tg": 1}), "no measurement in a supported"),
+        (lines({**SWEEP[0], "t_pp": "x", "t_tg": -1}), "no measurement in a supported"),
+        (json.dumps(BENCHY | {"benchmarks": [7]}).encode(), "no measurement in a supported"),
+        (lines(*SWEEP) + b"\n{", "no usable result"),
     ],
 )
 def test_what_is_none_of_these_is_a_sentence(data: bytes, said: str) -> None:
@@ -265,7 +263,7 @@ def test_what_else_is_doubtful() -> None:
     assert "in swap" in find_doubts(result(run(), run(), provenance=swapped))[0]
     cold = Cell(condition=Condition(kind="long", prompt=64, cache="cold"), runs=(Run(prompt_n=60, cache_n=4), Run()))
     assert find_doubts(Result(llamaherd="1", rig="a", instance="b", began="2026-01-01T00:00:00Z", cells=(cold,))) == (
-        "long, 64 in: 4 tokens came from a cache, though it was to be cold",
+        "long, 64 in: 4 tokens came from a cache, although the condition is cold",
     )
     honest = Run(prompt_n=1000, cache_n=0, prompt_ms=1000, first_token_ms=1010)
     assert find_doubts(result(honest, honest)) == ()

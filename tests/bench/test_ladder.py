@@ -137,7 +137,7 @@ def test_the_first_answer_takes_nothing_from_the_cache() -> None:
 def test_a_cache_that_was_lost_is_seen() -> None:
     """Somebody else's request took the slot: what was read again says nothing of the piece."""
     cells = climbed(Cache(loses_at=4))
-    assert excluded(cells) == {None, "0 tokens came from the cache, and not the 703 that were there"}
+    assert excluded(cells) == {None, "0 tokens came from the cache instead of 703"}
     assert cells[LADDER.conditions[2]][0].excluded
     assert cells[LADDER.conditions[3]][0].excluded
     assert not cells[LADDER.conditions[3]][1].excluded
@@ -146,7 +146,7 @@ def test_a_cache_that_was_lost_is_seen() -> None:
 def test_a_server_that_tells_only_what_it_read() -> None:
     assert excluded(climbed(Cache(told=False))) == {None}
     lost = climbed(Cache(told=False, loses_at=7))
-    assert "0 tokens came from the cache, and not the 1,215 that were there" in excluded(lost)
+    assert "0 tokens came from the cache instead of 1,215" in excluded(lost)
 
 
 def test_a_server_that_gives_no_tokens_back() -> None:
@@ -158,20 +158,22 @@ def test_a_server_that_gives_no_tokens_back() -> None:
 
 
 def test_too_few_tokens_are_no_run() -> None:
-    assert excluded(climbed(Cache(wrote=9))) == {"it wrote 9 tokens, and not 64"}
+    assert excluded(climbed(Cache(wrote=9))) == {"it generated 9 tokens instead of 64"}
 
 
 @pytest.mark.parametrize("answer", [{}, [], {"timings": []}, {"timings": {"prompt_n": "many"}}, 7])
 def test_an_answer_that_tells_nothing(answer: Any) -> None:
-    assert excluded(climbed(Cache(), completion=page(answer))) == {"the server does not tell what it read and wrote"}
+    assert excluded(climbed(Cache(), completion=page(answer))) == {
+        "the server does not report how many tokens it read and generated"
+    }
 
 
 @pytest.mark.parametrize(
     ("path", "there", "says"),
     [
-        ("tokenize", page({"tokens": 7}), "does not tell the tokens of a text"),
-        ("tokenize", page({"tokens": [1]}), "does not tell the tokens of a text"),
-        ("tokenize", page("oh", "500 Oh"), "cannot be counted: the server answers 500"),
+        ("tokenize", page({"tokens": 7}), "does not return the tokens of a text"),
+        ("tokenize", page({"tokens": [1]}), "does not return the tokens of a text"),
+        ("tokenize", page("oh", "500 Oh"), "cannot be counted: the server returns 500"),
         ("completion", page({"error": {"message": "too long"}}, "400 Bad"), "at a depth of 512 tokens: .*too long"),
     ],
 )

@@ -13,7 +13,7 @@ from llamaherd.measure.bench.job import WorkloadContext
 from llamaherd.measure.bench.load import Load, queue_note, total_lines, total_speed
 from llamaherd.measure.client.endpoint import Served
 from llamaherd.measure.client.http_client import Patience, Target
-from llamaherd.measure.client.suite import suite
+from llamaherd.measure.client.requests import suite
 from llamaherd.measure.results.result import Cell, Condition, Run
 from tests.bench.made import result
 from tests.bench.played import CHUNKED, END, answer, chunk, last
@@ -64,7 +64,7 @@ def test_no_two_prompts_begin_alike() -> None:
 def test_an_empty_answer_does_not_count() -> None:
     empty = [(0.0, CHUNKED), (0.01, chunk(last("stop")) + chunk(END) + b"0\r\n\r\n")]
     _, runs = loaded(Load((2,), PROMPTS, seconds=0.2, tokens=8), lambda _: empty)
-    assert {run.excluded for _, run in runs} == {"the server answered without a single token"}
+    assert {run.excluded for _, run in runs} == {"the server's response has no token"}
 
 
 def test_a_server_that_fails_under_a_load_ends_it() -> None:
@@ -75,7 +75,7 @@ def test_a_server_that_fails_under_a_load_ends_it() -> None:
         return page({"error": {"message": "out of memory"}}, "500 Oh")(body) if gone else chatting(body)
 
     before = threading.active_count()
-    with pytest.raises(UserError, match="with 4 requests at once: the server answers 500: out of memory") as error:
+    with pytest.raises(UserError, match="with 4 requests at once: the server returns 500: out of memory") as error:
         loaded(Load((4,), PROMPTS, seconds=60, tokens=8), chat)
     assert error.value.help
     time.sleep(0.5)
@@ -84,7 +84,7 @@ def test_a_server_that_fails_under_a_load_ends_it() -> None:
 
 def test_a_server_that_is_silent_is_not_waited_for() -> None:
     load = Load((2,), PROMPTS, seconds=60, tokens=8, patience=Patience(first=0.3, silence=0.3, total=1))
-    with pytest.raises(UserError, match="says nothing any more"):
+    with pytest.raises(UserError, match="stopped sending"):
         loaded(load, lambda _: [(3.0, b"")])
 
 

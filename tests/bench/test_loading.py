@@ -13,7 +13,7 @@ from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.measure.bench.job import Job, ObstacleError
 from llamaherd.measure.bench.measurement import load_model, request_load
 from llamaherd.measure.client.http_client import Target
-from llamaherd.measure.meter.obstacles import Obstacle
+from llamaherd.measure.meter.meter import Obstacle
 from llamaherd.plan.plan import instances_of
 from tests.bench.grouped import CARD, GROUPED
 from tests.bench.site import Site, page
@@ -51,7 +51,7 @@ def test_it_is_asked_of_itself_and_loaded_for_that() -> None:
 
 @pytest.mark.parametrize("said", [{"error": {"message": "model name=moe failed to load"}}, "oh"])
 def test_one_that_does_not_load_is_said(said: Any) -> None:
-    said_so = pytest.raises(UserError, match="card does not load moe: the server answers 500")
+    said_so = pytest.raises(UserError, match="card does not load moe: the server returns 500")
     with Site({"/props?model=moe": page(said, "500 Internal Server Error")}) as site, said_so as raised:
         request_load(JOB, CARD, Target(site.url))
     assert raised.value.help == "see its log: journalctl -u llama-card"
@@ -74,7 +74,7 @@ def test_nothing_is_done_for_a_server_of_its_own() -> None:
 
 @pytest.mark.parametrize(("code", "anyway", "through"), [("busy", True, True), ("busy", False, False)])
 def test_what_is_in_the_way_of_a_swap_can_be_overruled(code: str, anyway: bool, through: bool) -> None:
-    job, found = replace(JOB, anyway=anyway), [Obstacle(code, "card answers 1 request of somebody else")]
+    job, found = replace(JOB, anyway=anyway), [Obstacle(code, "card serves 1 request of other clients")]
     if through:
         job.let_through(found)
     else:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from llamaherd.measure.meter.obstacles import Obstacle, find_gpu, gpus_of, host_snapshot, obstacles
+from llamaherd.measure.meter.meter import Obstacle, find_gpu, gpus_of, host_snapshot, obstacles
 from llamaherd.plan import GpuRef, Plan
 from tests.bench.meter_lines import CARD_FIELDS, CARDS, NEW, OLD, SERVER, figures, gpu, readings, seen
 from tests.support.rigs import gpu_rig, planned
@@ -45,19 +45,19 @@ NAME, RIG = ON_OLD.name, PLAN.rig
         ({"ours": []}, Obstacle("server-down", f"{NAME} does not run", f"`herd up {RIG}` starts it")),
         (
             {"first": {"server": {"pid": 77, "spec": "other", "started": 5}}},
-            Obstacle("not-as-planned", f"what runs of {NAME} is not what is planned", f"`herd diff {RIG}` shows why"),
+            Obstacle("not-as-planned", f"the running {NAME} differs from the plan", f"`herd diff {RIG}` shows why"),
         ),
         (
             {"listens": False},
-            Obstacle("port-taken", f"another program than {NAME} listens at port {ON_OLD.endpoint.port}"),
+            Obstacle("port-taken", f"a program other than {NAME} listens at port {ON_OLD.endpoint.port}"),
         ),
         (
             {"in_flight": 1},
-            Obstacle("busy", f"{NAME} answers 1 request of somebody else", "wait, or keep its clients away meanwhile"),
+            Obstacle("busy", f"{NAME} serves 1 request of other clients", "wait, or keep its clients away meanwhile"),
         ),
         (
             {"in_flight": 3},
-            Obstacle("busy", f"{NAME} answers 3 requests of somebody else", "wait, or keep its clients away meanwhile"),
+            Obstacle("busy", f"{NAME} serves 3 requests of other clients", "wait, or keep its clients away meanwhile"),
         ),
         (
             {"apps": [LLAMA, [OLD, 900, 3 << 30, "python3", "user@1000.service"]]},
@@ -85,7 +85,7 @@ NAME, RIG = ON_OLD.name, PLAN.rig
             {"lines": (gpu(101.5, limit="230.00"),)},
             Obstacle(
                 "power-held",
-                f"GPU {OLD} is held to 230 W of 350 W, and nothing is declared",
+                f"GPU {OLD} is limited to 230 W of 350 W, and no limit is declared",
                 "declare its `power_limit`, or set it to 350 W",
             ),
         ),
@@ -127,7 +127,11 @@ def test_a_server_that_is_not_the_planned_one_is_all_that_is_told() -> None:
         ("279.50", []),
         (
             "230.00",
-            [Obstacle("power-held", f"GPU {OLD} is held to 230 W, and 280 W are declared", f"`herd up {RIG}` sets it")],
+            [
+                Obstacle(
+                    "power-held", f"GPU {OLD} is limited to 230 W, but 280 W are declared", f"`herd up {RIG}` sets it"
+                )
+            ],
         ),
     ],
 )

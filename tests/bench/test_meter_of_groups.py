@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.measure.meter.meter import Meter
-from llamaherd.measure.meter.obstacles import obstacles
+from llamaherd.measure.meter.meter import Meter, obstacles
 from llamaherd.onhost.gauges import count_in_flight
 from llamaherd.plan.plan import instances_of
 from tests.bench.grouped import CARD, GROUPED

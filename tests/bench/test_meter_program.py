@@ -24,8 +24,7 @@ import pytest
 from llamaherd.host.program import packed_program, request
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.measure.meter.meter import Meter
-from llamaherd.measure.meter.obstacles import GpuProcess, obstacles
+from llamaherd.measure.meter.meter import GpuProcess, Meter, obstacles
 from llamaherd.measure.meter.readings import Readings
 from llamaherd.measure.meter.usage import Window, unmeasured_sentences, usage_of
 from llamaherd.onhost.gauges import MeterInput
@@ -220,7 +219,9 @@ def test_a_library_that_falls_ends_nothing_else(gpus: Path) -> None:
         time.sleep(1)
         assert meter.look().gpus
     assert meter.error is None
-    assert "nothing of GPUs from some moment on: what tells of them has ended" in unmeasured_sentences(meter.readings)
+    assert "nothing of GPUs from some moment on: the source of their readings has ended" in unmeasured_sentences(
+        meter.readings
+    )
     (gpus / "fall").touch()
     with Meter(HERE, CHAT, 60) as meter:
         pass
@@ -399,4 +400,6 @@ def test_nvidia_smi_that_ends_is_told(smi_alone: Path) -> None:
         time.sleep(0.5)
         meter.look()
     assert meter.error is None
-    assert "nothing of GPUs from some moment on: what tells of them has ended" in unmeasured_sentences(meter.readings)
+    assert "nothing of GPUs from some moment on: the source of their readings has ended" in unmeasured_sentences(
+        meter.readings
+    )

@@ -13,7 +13,7 @@ SAID = {
     "failed to allocate": "ggml_gallocr_reserve_n: failed to allocate CUDA0 buffer of size 292926534144",
     "unable to allocate": "llama_model_load: error loading model: unable to allocate CUDA0 buffer",
     "bad_alloc": "terminate called after throwing an instance of 'std::bad_alloc'",
-    "for want of RAM": "the system ended it for want of RAM; llama_kv_cache: size = 1024.00 MiB",
+    "for lack of RAM": "the system ended it for lack of RAM; llama_kv_cache: size = 1024.00 MiB",
 }
 
 

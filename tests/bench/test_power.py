@@ -8,11 +8,10 @@ from math import isclose
 
 import pytest
 
-from llamaherd.measure.bench.energy import POWER_ROUNDS, PowerSeries, power_levels, power_lines, power_series
 from llamaherd.measure.bench.job import ServerProfile
 from llamaherd.measure.bench.reservation import PowerRange
-from llamaherd.measure.client.requests import SeriesProgress
-from llamaherd.measure.client.suite import suite
+from llamaherd.measure.bench.series import POWER_ROUNDS, PowerSeries, power_levels, power_lines, power_series
+from llamaherd.measure.client.requests import SeriesProgress, suite
 from llamaherd.measure.results.result import Cell, Run
 from tests.bench.made import result
 

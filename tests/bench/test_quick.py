@@ -10,7 +10,7 @@ import pytest
 
 from llamaherd.measure.bench.job import ServerProfile
 from llamaherd.measure.bench.outcome import measurement_outcome
-from llamaherd.measure.bench.quick import (
+from llamaherd.measure.bench.series import (
     FEWEST_RUNS,
     MOST_RUNS,
     PROMPTS,
@@ -22,8 +22,7 @@ from llamaherd.measure.bench.quick import (
     lengths_of,
     quick_series,
 )
-from llamaherd.measure.client.requests import RequestSpec, SeriesProgress, Step
-from llamaherd.measure.client.suite import KINDS, cache_buster, suite
+from llamaherd.measure.client.requests import KINDS, RequestSpec, SeriesProgress, Step, cache_buster, suite
 from llamaherd.measure.results.metrics import DECODE, PREFILL
 from llamaherd.measure.results.result import Cell, Condition, Run, Start
 from tests.bench.made import result, run
@@ -231,8 +230,8 @@ def test_three_runs_that_lie_close_together_by_luck_are_not_enough() -> None:
 
 def test_where_the_machine_wanders_it_goes_on() -> None:
     steady = spread(100.0, 100.01, 99.99)
-    assert is_narrow(steady, wanders=0.002)
-    assert not is_narrow(steady, wanders=0.003)
+    assert is_narrow(steady, drift=0.002)
+    assert not is_narrow(steady, drift=0.003)
 
 
 def test_what_was_cached_tells_no_speed_of_reading() -> None:

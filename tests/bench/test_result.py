@@ -83,7 +83,7 @@ def test_the_id_is_of_the_content() -> None:
     assert document.with_id(one) == one
     edited = result_bytes(one).replace(b'"predicted_n": 257', b'"predicted_n": 258')
     for other_bytes in (edited, result_bytes(result(run()))):
-        with pytest.raises(UserError, match="not as it was measured"):
+        with pytest.raises(UserError, match="was changed after the measurement"):
             parse_result(other_bytes, "a.json")
 
 
@@ -164,9 +164,9 @@ def test_a_journal_that_ends_anywhere_has_what_was_whole() -> None:
     ("line", "said"),
     [
         (b"{\n", "line 2 of a.jsonl"),
-        (b"[]\n", "line 2 says nothing that is known"),
-        (b'{"cell": 7, "run": {}}\n', "line 2 says nothing that is known"),
-        (b'{"cell": true, "run": {}}\n', "line 2 says nothing that is known"),
+        (b"[]\n", "line 2 is no line of a journal"),
+        (b'{"cell": 7, "run": {}}\n', "line 2 is no line of a journal"),
+        (b'{"cell": true, "run": {}}\n', "line 2 is no line of a journal"),
         (
             b'{"cell": 0, "run": {"predicted_n": "x"}}\n',
             "`cells.0.runs.0.predicted_n`: input should be",

@@ -54,10 +54,10 @@ def test_a_context_that_is_too_short_is_told() -> None:
         return page({"error": {"message": "too long"}}, "400 Bad Request")(body) if long else chatting(body)
 
     runs, site = measured(chat)
-    assert [(cell, run.excluded) for cell, run in runs[4:]] == [(3, "the server answers 400: too long")]
+    assert [(cell, run.excluded) for cell, run in runs[4:]] == [(3, "the server returns 400: too long")]
     assert len(site.asked) == 3
 
 
 def test_a_server_that_is_gone_ends_it() -> None:
-    with pytest.raises(UserError, match="at a depth of 1,024 tokens: the server answers 401"):
+    with pytest.raises(UserError, match="at a depth of 1,024 tokens: the server returns 401"):
         measured(page({"error": "no"}, "401 Unauthorized"))

@@ -17,13 +17,11 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import Connect
 from llamaherd.measure.bench.job import Job
-from llamaherd.measure.bench.quick import Quick
+from llamaherd.measure.bench.series import Quick
 from llamaherd.measure.bench.session import Session
 from llamaherd.measure.client.http_client import Target
-from llamaherd.measure.client.requests import Requests, RequestSpec, SeriesProgress, Step
-from llamaherd.measure.client.suite import suite
-from llamaherd.measure.meter.meter import Meter, Watch
-from llamaherd.measure.meter.obstacles import HostSnapshot, host_snapshot
+from llamaherd.measure.client.requests import Requests, RequestSpec, SeriesProgress, Step, suite
+from llamaherd.measure.meter.meter import HostSnapshot, Meter, Watch, host_snapshot
 from llamaherd.measure.meter.readings import Counters, Readings
 from llamaherd.measure.meter.usage import Clocks
 from llamaherd.measure.results.result import Cell, Condition, Result, Start
@@ -78,7 +76,6 @@ class Told:
 class Twice:
     """A series of one cell: two requests, each in a step of its own or both at once."""
 
-    at_once: bool = False
     reuse: bool = False
     name: str = "twice"
     rule: str = "two runs"
@@ -88,9 +85,8 @@ class Twice:
         return (Condition(kind="code", generated=16, cache="warm" if self.reuse else "cold"),)
 
     def next_step(self, so_far: SeriesProgress) -> Step | None:
-        many = 2 if self.at_once else 1
-        asks = tuple(RequestSpec(0, "text", 16, salt=so_far.steps * 2 + each, reuse=self.reuse) for each in range(many))
-        return Step(asks, at_once=self.at_once, about="a test") if len(so_far.cells[0].runs) < 2 else None
+        ask = RequestSpec(0, "text", 16, salt=so_far.steps, reuse=self.reuse)
+        return Step((ask,), about="a test") if len(so_far.cells[0].runs) < 2 else None
 
     def share_done(self, so_far: SeriesProgress) -> float:
         return len(so_far.cells[0].runs) / 2
@@ -201,16 +197,9 @@ def test_a_limit_that_is_not_held_ends_it(stand: Stands) -> None:
 
     at = stand(Limited())
     at.session._hold = hold
-    with pytest.raises(UserError, match="not held to 300 W: Insufficient Permissions; what was measured by then is"):
+    with pytest.raises(UserError, match="not held to 300 W: Insufficient Permissions; the measurements so far are"):
         at.session.run([Limited()])
     assert runs_on_disk(at) == 1
-
-
-def test_several_at_once(stand: Stands) -> None:
-    at = stand(Twice(at_once=True))
-    at.session.run([Twice(at_once=True)])
-    first, second = at.journal.result.cells[0].runs
-    assert first.at == second.at
 
 
 def test_what_was_measured_beside_somebody_else_does_not_count(stand: Stands) -> None:
@@ -219,9 +208,9 @@ def test_what_was_measured_beside_somebody_else_does_not_count(stand: Stands) ->
     at.session.run([Twice()])
     assert at.meter.looks == 1
     assert {run.excluded for run in at.journal.result.cells[0].runs} == {
-        f"meanwhile {ON_OLD.name} answers 1 request of somebody else"
+        f"meanwhile {ON_OLD.name} serves 1 request of other clients"
     }
-    assert at.told.lines == [f"busy: {ON_OLD.name} answers 1 request of somebody else"]
+    assert at.told.lines == [f"busy: {ON_OLD.name} serves 1 request of other clients"]
 
 
 def test_warm_without_anything_from_the_cache_does_not_count(stand: Stands) -> None:
@@ -237,7 +226,7 @@ def test_another_start_ends_it(stand: Stands) -> None:
     at = stand(Twice())
     last = at.meter.readings.figures[-1]
     at.meter.readings.figures.append(last.model_copy(update={"server": {}}))
-    with pytest.raises(UserError, match="ended, or was restarted, while it was measured; what was measured by then is"):
+    with pytest.raises(UserError, match="ended, or was restarted, while it was measured; the measurements so far are"):
         at.session.run([Twice()])
     assert not at.journal.result.cells[0].runs
 
@@ -246,7 +235,7 @@ def test_an_answer_that_breaks_off_ends_it_and_what_was_there_stays(stand: Stand
     whole = answer(16, 0.001, 0.0001, timings=timings())
     answers = iter([whole, whole[:4]])
     at = stand(Twice(), lambda _: next(answers))
-    with pytest.raises(UserError, match="is kept in"):
+    with pytest.raises(UserError, match="are kept in"):
         at.session.run([Twice()])
     assert runs_on_disk(at) == 1
 
@@ -254,7 +243,7 @@ def test_an_answer_that_breaks_off_ends_it_and_what_was_there_stays(stand: Stand
 def test_a_host_that_is_lost_ends_it_and_what_was_there_stays(stand: Stands) -> None:
     at = stand(Twice())
     at.meter.lost_at = 3
-    with pytest.raises(UserError, match="was lost; what was measured by then is kept in"):
+    with pytest.raises(UserError, match="was lost; the measurements so far are kept in"):
         at.session.run([Twice()])
     assert runs_on_disk(at) == 1
 

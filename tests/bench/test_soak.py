@@ -8,15 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from llamaherd.measure.bench.energy import ENERGY_REST_SECONDS, Energy, energy_cost, energy_lines, energy_series
 from llamaherd.measure.bench.job import ServerProfile, Workload
 from llamaherd.measure.bench.load import SOAK_TOKENS, Soak, drift_lines, soak_drift
-from llamaherd.measure.bench.quick import quick_series
 from llamaherd.measure.bench.selection import QUICK_ONLY, Selection
+from llamaherd.measure.bench.series import (
+    ENERGY_REST_SECONDS,
+    Energy,
+    energy_cost,
+    energy_lines,
+    energy_series,
+    quick_series,
+)
 from llamaherd.measure.client.endpoint import Served
 from llamaherd.measure.client.http_client import Target
-from llamaherd.measure.client.requests import Series, SeriesProgress
-from llamaherd.measure.client.suite import suite
+from llamaherd.measure.client.requests import Series, SeriesProgress, suite
 from llamaherd.measure.results.result import Cell, Condition, GpuTelemetry, Run, Telemetry
 from tests.bench.made import result
 
@@ -161,7 +166,7 @@ def test_energy_beyond_rest() -> None:
     assert [found.whole.value, found.net.value, found.rest] == pytest.approx([1.2, 0.8, 100])
     (line,) = energy_lines(whole)
     assert line.startswith(
-        "1.2 (1.2 to 1.2) J a token, 0.8 (0.8 to 0.8) of them beyond the 100 W at rest; of 3 answers"
+        "1.2 (1.2 to 1.2) J a token, 0.8 (0.8 to 0.8) of them beyond the 100 W at rest; of 3 responses"
     )
     assert energy_cost(result(long)) is None
     assert energy_cost(result(short).model_copy(update={"rest": rest})) is None

@@ -68,7 +68,7 @@ def test_an_exclusion_of_no_run_is_none(tmp_path: Path, place: int) -> None:
         journal.add_run(0, run(90.0))
     with journal.path.open("a") as stream:
         stream.write(json.dumps({"cell": 0, "excluded": place, "why": "x"}) + "\n")
-    with pytest.raises(UserError, match="says nothing that is known"):
+    with pytest.raises(UserError, match="is no line of a journal"):
         read_result(journal.path)
 
 
@@ -159,7 +159,7 @@ def test_nobody_else_writes_it_meanwhile(tmp_path: Path) -> None:
         (path,) = result_files(tmp_path, "duo", "chat")
         with pytest.raises(UserError, match="being written by another run"):
             Journal.resume(path)
-        with pytest.raises(UserError, match="is there already"):
+        with pytest.raises(UserError, match="exists already"):
             Journal.begin(tmp_path, result())
     finally:
         process.kill()

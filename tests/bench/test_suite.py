@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamaherd.measure.client.suite import (
+from llamaherd.measure.client.requests import (
     CACHE_BUSTER_WORDS,
     KINDS,
     MOST_CACHE_BUSTERS,

@@ -17,8 +17,7 @@ from llamaherd.measure.bench.reservation import PowerHold, ServerConnection
 from llamaherd.measure.meter import meter as metering
 from llamaherd.measure.meter.meter import Meter
 from llamaherd.measure.trials import trial as arms_host
-from llamaherd.measure.trials.trial import TrialHost
-from llamaherd.measure.trials.units import Variant
+from llamaherd.measure.trials.trial import TrialHost, Variant
 from llamaherd.onhost import gauges as requests
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.exclusivity import HELD
@@ -75,7 +74,7 @@ def arms(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], TrialHost]:
 
 
 @pytest.mark.parametrize(
-    ("before", "does"), [("", "preparing a measurement"), ("echo mine; read -r _; ", "stopping what serves")]
+    ("before", "does"), [("", "preparing a measurement"), ("echo mine; read -r _; ", "stopping the running servers")]
 )
 def test_a_host_that_is_never_ready_for_a_comparison(before: str, does: str, arms: Callable[[str], TrialHost]) -> None:
     with ends_in_time(), pytest.raises(RemoteError, match=f"this machine did not finish {does} within 1 s"):

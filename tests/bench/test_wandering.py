@@ -10,7 +10,7 @@ from statistics import fmean
 
 import pytest
 
-from llamaherd.measure.client.suite import KINDS
+from llamaherd.measure.client.requests import KINDS
 from llamaherd.measure.results.comparison import compare_results
 from llamaherd.measure.results.metrics import TimedSample, speed_drift
 from llamaherd.measure.results.result import Cell, Condition, Result, Start
@@ -106,8 +106,8 @@ def test_it_is_told() -> None:
     wander = moving(lot, 0.05, 60)
     notes = compare_results(measured(lot, wander), measured(lot, wander, SECONDS)).notes
     assert [note.partition(":")[0] for note in notes] == [
-        "nobody knows whether both were measured with the same prompts",
-        "speeds wandered meanwhile",
+        "it is unknown whether both were measured with the same prompts",
+        "speeds drifted meanwhile",
     ]
     assert not any("wandered" in note for note in compare_results(measured(lot, steady), measured(lot, steady)).notes)
 

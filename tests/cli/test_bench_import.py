@@ -55,7 +55,7 @@ def test_elsewhere_where_nobody_says(folder: Path) -> None:
         (["--import", FILE, "--as", "../../etc/passwd"], "is not RIG/INSTANCE"),
         (["--import", FILE, "duo"], "name a rig, or a server"),
         (["duo", "--as", "duo/chat"], "--as needs --import"),
-        (["--import", ROOT / "LICENSE"], "holds no measurement"),
+        (["--import", ROOT / "LICENSE"], "contains no measurement"),
     ],
 )
 def test_what_cannot_be_kept_is_a_sentence(words: list[str | Path], says: str, folder: Path) -> None:

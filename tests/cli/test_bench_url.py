@@ -70,12 +70,12 @@ def test_the_key_comes_from_a_file_or_the_environment(inventory: Path, monkeypat
 @pytest.mark.parametrize(
     ("pages", "words", "says"),
     [
-        ({MODELS: page("<html>", kind="text/html")}, [], "answers with text/html, and not with JSON"),
-        ({MODELS: page({"error": "no"}, "401 Unauthorized")}, [], "the server answers 401: no\n  help: check the key"),
+        ({MODELS: page("<html>", kind="text/html")}, [], "sends text/html instead of JSON"),
+        ({MODELS: page({"error": "no"}, "401 Unauthorized")}, [], "the server returns 401: no\n  help: check the key"),
         ({MODELS: MISSING}, [], "404"),
-        ({MODELS: models("a", "b")}, [], "say which with `--model`: a, b"),
-        ({MODELS: models("a"), CHAT: page("oops")}, [], "streams nothing"),
-        (PLAIN, ["--depth", "x"], "`x` is no depth"),
+        ({MODELS: models("a", "b")}, [], "choose one with `--model`: a, b"),
+        ({MODELS: models("a"), CHAT: page("oops")}, [], "does not stream"),
+        (PLAIN, ["--depth", "x"], "invalid depth `x`"),
         (PLAIN, ["--concurrency", "0"], "no list of numbers"),
         (PLAIN, ["--key-file", "nowhere"], "nowhere"),
         (PLAIN, ["duo"], "name a rig, or a server"),
@@ -100,7 +100,7 @@ def test_depths_are_read_anew_where_nobody_takes_tokens() -> None:
     """With the conditions of a ladder, so that both can be compared."""
     ended, _ = bench(PLAIN, "--depth", "1k,2k", "--json")
     assert ended.exit_code == 0, ended.output
-    assert "depths are read anew each" in ended.stderr
+    assert "each depth is read from its beginning" in ended.stderr
     cells = json.loads(ended.stdout)["cells"]
     deep = {cell["condition"]["depth"]: cell["runs"] for cell in cells if cell["condition"].get("depth")}
     assert {depth: len(runs) for depth, runs in deep.items()} == {1024: 2, 2048: 2}

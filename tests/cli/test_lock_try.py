@@ -12,7 +12,7 @@ from llamaherd.cli.herd import main
 from llamaherd.cli.lock import LockTrial, try_lock
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock.file import write_lock
-from llamaherd.measure.trials.units import server_with
+from llamaherd.measure.trials.trial import server_with
 from tests.bench.grouped import CARD, GROUPED, RIG
 from tests.support.rigs import KEY, changed, cpu_rig, hub_lock, planned
 

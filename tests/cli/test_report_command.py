@@ -182,7 +182,7 @@ def test_a_day_that_is_none(fleet: Path, began: str) -> None:
     path.write_text(path.read_text(encoding="utf-8").replace(IN_FORM["began"], began), encoding="utf-8")
     ended = herd("report", "-i", fleet)
     assert ended.exit_code == 1
-    assert f"{path} is no result that can be used" in ended.stderr
+    assert f"{path} is no usable result" in ended.stderr
 
 
 @pytest.mark.parametrize("word", ["nobody", "duo/nobody", "no/such/file.json", "../results", "\x1b[31m", "a\0b"])

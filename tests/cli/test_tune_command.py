@@ -12,7 +12,7 @@ from llamaherd.engines.divergence import Reading
 from llamaherd.measure.tune.candidate import Precision
 from llamaherd.measure.tune.journal import Deep, searches
 from llamaherd.measure.tune.objective import Purpose
-from llamaherd.measure.tune.space import THREADS
+from llamaherd.measure.tune.search import THREADS
 from llamaherd.measure.tune.target import TuneTarget, tune_target
 from roles import ROLES
 from tests.support.rigs import changed, cpu_rig
@@ -63,7 +63,7 @@ def test_what_is_slower_at_the_full_depth_is_not_applied(inventory: Path) -> Non
     before = inventory.read_text()
     ended = herd("tune", "-i", inventory, "box", "chat", "--apply")
     assert ended.exit_code == 1, ended.output
-    assert "error: not written: at a depth of 8,000 tokens it is slower than what is declared: -" in ended.stderr
+    assert "error: not written: at a depth of 8,000 tokens it is slower than the declared keys: -" in ended.stderr
     assert "help: write the lines by hand" in ended.stderr
     assert "warning: at a depth of 8,000 tokens" in ended.stdout
     assert "threads: 1" in ended.stdout

@@ -122,8 +122,11 @@ def test_a_search_with_the_option_is_known_by_it(inventory: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "says"),
     [
-        ("", "says no power limits"),
-        ("much", "`much` says no power limits from 10 to 2000 W; say for example `--power 200W..350W/10W`"),
+        ("", "invalid power limits"),
+        (
+            "much",
+            "invalid power limits `much`: they must lie between 10 and 2000 W; for example `--power 200W..350W/10W`",
+        ),
         ("300W", "one power limit makes no series; name 2 to 12, or take another step"),
         ("200W..350W/10W", "16 power limits make no series; name 2 to 12, or take another step"),
     ],

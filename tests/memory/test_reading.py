@@ -10,7 +10,7 @@ import pytest
 from llamaherd.engines.divergence import Reading
 from llamaherd.inventory.schema import Instance
 from llamaherd.measure.tune.candidate import Candidate, with_keys
-from llamaherd.measure.tune.space import SearchedInstance, space_of
+from llamaherd.measure.tune.search import SearchedInstance, space_of
 from llamaherd.memory.divergence import MOST_TOKENS, readings
 from llamaherd.memory.facts import rig_facts
 from llamaherd.memory.fit import fit_in

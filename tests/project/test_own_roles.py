@@ -288,7 +288,10 @@ def test_what_a_function_gives_has_no_methods_of_its_own(tmp_path: Path) -> None
         ("class R:\n  @property\n  def __class__(self): return 1 / 0\nROLE = R()\n", "cannot be loaded: ZeroDivision"),
         ("ROLE = Role(name=3, summary='')\n", "role `odd` is invalid: name: "),
         ("ROLE = Role(name='odd', summary='', tasks=3)\n", "role `odd` is invalid: tasks: "),
-        ("ROLE = Role(name='odd', summary='\\ud800')\n", "role `odd` is invalid: a text in it holds half of a character"),
+        (
+            "ROLE = Role(name='odd', summary='\\ud800')\n",
+            "role `odd` is invalid: a text in it holds half of a character",
+        ),
         ("ROLE = Role(name='serve odd', summary='')\n", "the role in this folder is called `serve odd`"),
     ],
 )

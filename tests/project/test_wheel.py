@@ -19,7 +19,7 @@ from llamaherd.cli.herd import main
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock
 from llamaherd.lock.file import write_lock
-from llamaherd.measure.client.suite import suite
+from llamaherd.measure.client.requests import suite
 from tests.support.examples import EXAMPLES, fleet, locked, planned
 from tests.support.ours import plan
 from tests.support.own_role import SHOWN, write_example
@@ -161,7 +161,7 @@ def test_a_fleet_of_its_own(installed: Installed, examples: Path, tmp_path: Path
 
 def test_prompts_come_along(installed: Installed, tmp_path: Path) -> None:
     """The same suite here and there, or results would not compare; and with it its licence."""
-    script = "from llamaherd.measure.client.suite import suite; print(suite().sha256)"
+    script = "from llamaherd.measure.client.requests import suite; print(suite().sha256)"
     said = installed.run([str(installed.python), "-c", script], tmp_path)
     assert (said.returncode, said.stdout.strip()) == (0, suite().sha256), said.stderr
     with zipfile.ZipFile(installed.wheel) as wheel:

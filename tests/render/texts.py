@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from llamaherd.measure.trials.units import Variant, program_unit, standalone_server, variant_unit
+from llamaherd.measure.trials.trial import Variant, program_unit, standalone_server, variant_unit
 from llamaherd.plan import (
     InstancePlan,
     Plan,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from llamaherd.measure.bench.reservation import limits_input
 from llamaherd.measure.meter.meter import meter_input
-from llamaherd.measure.trials.units import Variant
+from llamaherd.measure.trials.trial import Variant
 from llamaherd.onhost.exclusivity import ExclusivityInput
 from llamaherd.plan.plan import instances_of
 from tests.render.pieces import instance, taking

@@ -9,9 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.measure.report.charts import Axis, Bar, Bars, Pane, Point, Scale, Series
+from llamaherd.measure.report.charts import (
+    Axis,
+    Bar,
+    Bars,
+    Pane,
+    Point,
+    Scale,
+    Series,
+    days,
+    draw_bars,
+    draw_pane,
+    nice_step,
+    scaled,
+    spread,
+)
 from llamaherd.measure.report.curves import bends, fit_power_law
-from llamaherd.measure.report.geometry import days, draw_bars, draw_pane, nice_step, scaled, spread
 from llamaherd.measure.report.tables import rounded, tokens
 
 FINITE = st.floats(1e-3, 1e9)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from llamaherd.measure.report.export import render_report
+from llamaherd.measure.report.page import Gathered
 from llamaherd.measure.report.results import measured
-from llamaherd.measure.report.sources import Gathered
 from tests.report.many import many
 from tests.report.test_page import few
 from tests.report.test_searches import gathered

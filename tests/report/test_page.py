@@ -13,10 +13,8 @@ from xml.etree import ElementTree
 import pytest
 
 from llamaherd.measure.report.export import Form, render_report
-from llamaherd.measure.report.overview import history_charts, leaderboard, leaderboard_table
-from llamaherd.measure.report.page import page
+from llamaherd.measure.report.page import Gathered, history_charts, leaderboard, leaderboard_table, page
 from llamaherd.measure.report.results import Measured, measured
-from llamaherd.measure.report.sources import Gathered
 from llamaherd.measure.results.lookup import read_results
 from llamaherd.measure.results.result import Cell, Condition, Engine, Provenance, Run
 from tests.bench.made import result, run
@@ -160,7 +158,7 @@ def test_the_tool_itself_says_what_is_wrong_with_what_was_published() -> None:
     """Seed figures: a time to the first token of another prompt, a spread that is the text's, empty contexts."""
     text = render_report(Gathered(tuple(told("six.txt", "one.md")), ()), "markdown")
     for doubt in (
-        "is that of 7,648 tokens at the prefill speed beside it, and not of 202,752",
+        "is that of 7,648 tokens at the prefill speed of the same run, not of 202,752",
         "the spread of ± 1.2% is of the text and not of the machine",
         "as fast with a context of 268,288 tokens as with 32,768",
     ):

@@ -15,9 +15,8 @@ from benchmarks.tune_law import KV, LawRig
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.report.charts import Pane
 from llamaherd.measure.report.export import Form, render_report
-from llamaherd.measure.report.page import Part, page
+from llamaherd.measure.report.page import MOST_SEARCHES, Gathered, Part, gather_results, page
 from llamaherd.measure.report.searches import MOST_TRIALS
-from llamaherd.measure.report.sources import MOST_SEARCHES, Gathered, gather_results
 from llamaherd.measure.tune.candidate import Candidate
 from llamaherd.measure.tune.journal import Head, Search, SearchJournal, read_search, searches
 from llamaherd.measure.tune.result import optuna_shares, result_json
@@ -203,5 +202,5 @@ def test_keys_of_which_no_yaml_can_be_made_are_refused(results: Path, keys: dict
     path, search = search_in(results)
     line = {"line": "trial", "keys": {**search.trials[0].keys, **keys}}
     path.write_bytes(path.read_bytes() + json.dumps(line).encode() + b"\n")
-    with pytest.raises(UserError, match="is none of a search"):
+    with pytest.raises(UserError, match="is no line of a search"):
         read_search(path)

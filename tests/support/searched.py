@@ -12,7 +12,7 @@ from llamaherd.cli.herd import main
 from llamaherd.measure.tune.candidate import Candidate
 from llamaherd.measure.tune.journal import Deep, Found, Head, Limited, SearchJournal, TriedCandidate, keys_of
 from llamaherd.measure.tune.objective import Figures, Objective, Purpose
-from llamaherd.measure.tune.space import THREADS
+from llamaherd.measure.tune.search import THREADS
 from llamaherd.measure.tune.target import TuneTarget, tune_target
 from roles import ROLES
 from tests.support.rigs import changed, cpu_rig

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.measure.trials.trial import Trial
-from llamaherd.measure.trials.units import Variant
+from llamaherd.measure.trials.trial import Trial, Variant
 from llamaherd.plan import InstancePlan
 
 

@@ -21,14 +21,12 @@ from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import RequestSpec
 from llamaherd.measure.results.result import GpuTelemetry, Run, Start, Telemetry
 from llamaherd.measure.trials.divergence import Figure, Quality
-from llamaherd.measure.trials.trial import NotStartedError
-from llamaherd.measure.trials.units import Variant, VariantName
+from llamaherd.measure.trials.trial import NotStartedError, Variant, VariantName
 from llamaherd.measure.tune.candidate import KV, Candidate, Cost, Judged, Limits, Outcome, Outcomes, Precision
 from llamaherd.measure.tune.evaluation import Evaluation
 from llamaherd.measure.tune.journal import Found, Head, SearchJournal, keys_of, same_search
 from llamaherd.measure.tune.objective import Objective, Purpose
-from llamaherd.measure.tune.search import Model, Walk
-from llamaherd.measure.tune.space import Space
+from llamaherd.measure.tune.search import Model, Space, Walk
 from llamaherd.measure.tune.tuning import Tuning
 from tests.bench.played_arms import answer
 from tests.support.rigs import box

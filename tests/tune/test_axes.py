@@ -8,7 +8,7 @@ import yaml
 from llamaherd.inventory.schema import Gate, Instance, Tune
 from llamaherd.inventory.schema.keys import EXAMPLES
 from llamaherd.measure.tune.candidate import KV, MODEL, Candidate, settings_of, with_keys
-from llamaherd.measure.tune.space import (
+from llamaherd.measure.tune.search import (
     BATCH,
     EXPERTS,
     HEAD,

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.tune_budget import MIDDLE, NEAR, RECIPE, Searched, best, lines, space_from
 from benchmarks.tune_budget_law import MEASURED, Budget
 from llamaherd.measure.tune.candidate import Candidate
-from llamaherd.measure.tune.space import LAYERS, THREADS
+from llamaherd.measure.tune.search import LAYERS, THREADS
 from tests.support.rigs import ROOT
 
 

@@ -12,8 +12,7 @@ from rich.console import Console
 from benchmarks.tune import start_of
 from benchmarks.tune_law import LawRig
 from llamaherd.measure.bench.depth import DEPTH_TIMES, DEPTH_TOKENS
-from llamaherd.measure.report.page import page
-from llamaherd.measure.report.sources import gather_results
+from llamaherd.measure.report.page import gather_results, page
 from llamaherd.measure.tune.candidate import Candidate
 from llamaherd.measure.tune.final_measurements import Deeper, depth_of
 from llamaherd.measure.tune.journal import Deep, candidate_of, read_search, searches
@@ -63,7 +62,7 @@ def test_what_is_slower_there_is_said(tmp_path: Path) -> None:
     end = searched(tmp_path, slower_than_declared(0.1))
     assert end.found != end.declared, "it is the best one where nothing is in the cache"
     told = " ".join(printed(end).split())
-    assert f"warning: at a depth of {depth_of(CONTEXT):,} tokens it is slower than what is declared: -" in told
+    assert f"warning: at a depth of {depth_of(CONTEXT):,} tokens it is slower than the declared keys: -" in told
     assert result_json(end)["depth"]["verdict"] == "slower"
     (group,) = page(gather_results((), tmp_path)).groups
     assert end.doubt in group.parts[0].notes
@@ -80,7 +79,7 @@ def test_what_gives_no_answer_there_is_said(tmp_path: Path) -> None:
     ("budget", "context", "why"),
     [
         (400, 262_144, "reading 261,744 tokens with both takes about "),
-        (400, 2048, "a request has no more context than what is read anyway"),
+        (400, 2048, "the context of a request is no longer than the other prompts"),
     ],
     ids=["too long", "too short"],
 )

@@ -10,13 +10,13 @@ from rich.console import Console
 
 from benchmarks.tune import start_of
 from benchmarks.tune_law import READ, UBATCH, WRITTEN, LawRig
-from llamaherd.measure.bench.energy import SECONDS
+from llamaherd.measure.bench.series import SECONDS
 from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.final_measurements import failures
 from llamaherd.measure.tune.journal import candidate_of
 from llamaherd.measure.tune.objective import Figures, Objective, Sizes
 from llamaherd.measure.tune.result import pareto_front, result_json, search_result
 from llamaherd.measure.tune.show import print_result
-from llamaherd.measure.tune.standings import failures
 from tests.tune.played import Played, pass_alone, search_on, watts
 
 EFFICIENCY = Objective(purpose="efficiency")
@@ -62,7 +62,7 @@ def test_where_no_energy_is_told_nothing_is_found(tmp_path: Path) -> None:
     assert candidate_of(found.keys) == start_of(rig)
     search = tuning.journal.search
     assert set(failures(search)) <= {"answer", "memory"}
-    assert search.trials[0].says == "its GPUs told no energy"
+    assert search.trials[0].says == "its GPUs reported no energy"
 
 
 def test_a_token_of_a_turn_is_one_that_is_read_or_written() -> None:

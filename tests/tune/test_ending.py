@@ -186,7 +186,9 @@ def test_speeds_are_means_over_all_rounds_as_the_score_is() -> None:
     end = ended()
     text = printed(end)
     search = searched()
-    tables = search_tables(FinishedSearch(search.head, "2026-11-24T15:30:00Z", "tune.jsonl", end, tuple(search.told)))
+    tables = search_tables(
+        FinishedSearch(search.head, "2026-11-24T15:30:00Z", "tune.jsonl", end, tuple(search.measurements))
+    )
     (table,) = [each for each in tables if "code, t/s" in each.headings]
     last = 0
     for each in filter(None, (end.before, end.after)):
@@ -230,7 +232,7 @@ def test_one_that_was_cut_off_has_found_nothing_yet() -> None:
     end = search_result(part)
     assert (end.found, end.before, end.after, yaml_lines(end)) == (None, None, None, "")
     assert end.steps
-    assert "nothing is known to be better" in printed(end)
+    assert "no candidate is significantly better" in printed(end)
 
 
 def test_before_and_after_is_the_best_other_one_where_nothing_was_found(tmp_path: Path) -> None:

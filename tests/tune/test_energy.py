@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.measure.trials.units import Variant
+from llamaherd.measure.trials.trial import Variant
 from llamaherd.measure.tune.evaluation import probe_energy, watch_gpus
 from llamaherd.plan import GpuRef, InstancePlan
 from llamaherd.plan.server import ServerGpus
@@ -58,7 +58,7 @@ def test_what_a_candidate_takes_is_counted_on_its_gpus() -> None:
 def test_a_gpu_that_is_not_there_tells_nothing() -> None:
     assert probe_energy(HERE, instance("GPU-00000000-0000-0000-0000-000000000000")) == (
         (),
-        "the host tells of no GPU that it is on",
+        "the host reports no GPU that it is on",
     )
 
 

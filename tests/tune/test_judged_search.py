@@ -16,11 +16,11 @@ from benchmarks.tune_law import LawRig
 from llamaherd.cli.tune import SearchLines
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.tune.candidate import KV, Candidate, Limits, Outcome, Precision
+from llamaherd.measure.tune.final_measurements import standings, steps
 from llamaherd.measure.tune.journal import TriedCandidate, candidate_of, read_search, searches
 from llamaherd.measure.tune.objective import Objective
 from llamaherd.measure.tune.result import pareto_front, result_json, search_result
 from llamaherd.measure.tune.show import print_result
-from llamaherd.measure.tune.standings import standings, steps
 from tests.support.sample import ALL
 from tests.tune.played import JUDGING, Played, search_on
 from tests.tune.test_tuning import keys_of, only
@@ -135,9 +135,9 @@ def test_the_end_says_what_a_cache_costs_and_what_was_lost(tmp_path: Path) -> No
     rig = LawRig.drawn(0)
     search_on(tmp_path, Played(rig, costs=DEAR), 900, limits=LIMITS)
     said = shown(tmp_path, rig)
-    assert "lost too much quality: kv=q4_0 beside f16: mean KLD 0.02000 ± 0.00010, same top 99.50 ± 0.10 %" in said
+    assert "lost too much quality: kv=q4_0 vs f16: mean KLD 0.02000 ± 0.00010, same top 99.50 ± 0.10 %" in said
     assert "2 x 8,192 tokens, where mean KLD up to 0.005, same top from 99 % is declared" in said
-    assert "\nkv=q8_0 beside f16: mean KLD 0.00100 ± 0.00010, same top 99.50 ± 0.10 %, 2 x 8,192 tokens\n" in said
+    assert "\nkv=q8_0 vs f16: mean KLD 0.00100 ± 0.00010, same top 99.50 ± 0.10 %, 2 x 8,192 tokens\n" in said
     data: dict[str, Any] = json.loads(json.dumps(result_json(search_result(only(tmp_path), start_of(rig)))))
     assert data["standings"][0]["keys"][KV] == "q8_0"
     (passed,) = data["judged"]
@@ -157,7 +157,7 @@ def test_no_speed_of_a_coarser_cache_stands_without_what_it_costs(
         *(each.candidate for each in standings(search, start_of(rig))),
         *(keys(search.trials[each.number - 1]) for each in steps(search)),
         *(each.candidate for each in pareto_front(search).candidates),
-        *(keys(each) for each in search.told if each.figures.decode),
+        *(keys(each) for each in search.measurements if each.figures.decode),
         keys_of(tmp_path),
     ]:
         cost = search.cost(candidate)
@@ -165,7 +165,7 @@ def test_no_speed_of_a_coarser_cache_stands_without_what_it_costs(
     said = shown(tmp_path, rig)
     for kv in ("q8_0", "q4_0"):
         speeds = [line for line in said.splitlines() if f"kv={kv}" in line and "s a turn" in line]
-        below = f"\nkv={kv} beside f16: mean KLD" in said
+        below = f"\nkv={kv} vs f16: mean KLD" in said
         assert all("mean KLD" in line or below for line in speeds)
 
 
@@ -194,5 +194,5 @@ def test_a_journal_that_says_it_is_judged_by_nothing_is_none(tmp_path: Path) -> 
     search_on(tmp_path, Played(LawRig.drawn(0), costs=CHEAP), 300, limits=LIMITS)
     (path,) = searches(tmp_path, "box", "chat")
     path.write_bytes(path.read_bytes() + b'{"line": "judged", "kv": "q8_0", "quality": {"kld": "low"}}\n')
-    with pytest.raises(UserError, match="is none of a search"):
+    with pytest.raises(UserError, match="is no line of a search"):
         read_search(path)

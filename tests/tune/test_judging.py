@@ -66,7 +66,7 @@ def test_what_it_says_is_kept_with_the_way_it_was_read() -> None:
     "says",
     [
         "CUDA error: out of memory",
-        "the system ended it for want of RAM; ",
+        "the system ended it for lack of RAM; ",
         "terminate called after throwing an instance of 'std::bad_alloc'",
         "there is no room in /var/tmp: 5100000000 bytes are needed, 4000000000 are free",
     ],
@@ -90,10 +90,10 @@ def test_it_tries_three_ways_and_no_more() -> None:
     [
         (UnitRun(well=False, says="it took too long; "), "it took too long; "),
         (UnitRun(well=False, says="error: invalid argument: --mla-use"), "error: invalid argument: --mla-use"),
-        (UnitRun(well=False, says=""), "it ended, and says nothing"),
-        (UnitRun(well=True, says=""), "it tells no mean divergence"),
-        (UnitRun(well=True, says=SHORT), "it tells no mean divergence: perplexity: you need at least 1024 tokens"),
-        (UnitRun(well=True, says=REAL.replace("0.006568", "nan")), "it tells no mean divergence"),
+        (UnitRun(well=False, says=""), "it ended without a message"),
+        (UnitRun(well=True, says=""), "it prints no mean divergence"),
+        (UnitRun(well=True, says=SHORT), "it prints no mean divergence: perplexity: you need at least 1024 tokens"),
+        (UnitRun(well=True, says=REAL.replace("0.006568", "nan")), "it prints no mean divergence"),
     ],
     ids=["never", "badly", "silently", "with nothing", "well, and wrong", "no number"],
 )
@@ -121,6 +121,6 @@ def test_what_cannot_be_planned_is_not_run() -> None:
 
 
 def test_a_host_that_is_gone_says_nothing_about_the_cache() -> None:
-    host = Plays([RemoteError("measuring ended halfway", "run again to go on")])
+    host = Plays([RemoteError("measuring ended halfway", "run again to resume")])
     with pytest.raises(RemoteError):
         judged(host)

@@ -10,7 +10,7 @@ import yaml
 from llamaherd.inventory.schema import Instance
 from llamaherd.measure.tune.candidate import with_keys
 from llamaherd.measure.tune.journal import Fingerprint, candidate_of, searches
-from llamaherd.measure.tune.prior_results import (
+from llamaherd.measure.tune.result import (
     MOST,
     PriorResult,
     prior_result_json,
@@ -18,8 +18,8 @@ from llamaherd.measure.tune.prior_results import (
     prior_results,
     results_of_machine,
     results_of_model,
+    search_result,
 )
-from llamaherd.measure.tune.result import search_result
 from tests.support.examples import fleet
 from tests.tune.kept import GIB, MODEL, keep, like
 
@@ -160,4 +160,4 @@ def test_where_nothing_was_better_that_is_said(tmp_path: Path) -> None:
     file.write_bytes(b"".join(lines) + same.model_dump_json().encode() + b"\n")
     (each,) = for_model(tmp_path / "results")
     assert (each.declared, each.standing.candidate) == (True, declared)
-    assert next(iter(prior_result_lines(each))).endswith(": as it was declared there")
+    assert next(iter(prior_result_lines(each))).endswith(": as declared there")

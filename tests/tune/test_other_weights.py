@@ -13,7 +13,7 @@ from llamaherd.measure.trials.divergence import Figure, Quality
 from llamaherd.measure.tune.candidate import MODEL, Candidate, Judged, Limits, Precision
 from llamaherd.measure.tune.journal import Found, candidate_of
 from llamaherd.measure.tune.result import search_result, yaml_lines
-from llamaherd.measure.tune.space import Axis, Space
+from llamaherd.measure.tune.search import Axis, Space
 from tests.tune.played import JUDGING, Played, pass_alone, search_on
 from tests.tune.test_tuning import only
 
@@ -110,7 +110,7 @@ def test_what_is_judged_is_read_back(tmp_path: Path) -> None:
     assert cost
     assert cost.judged
     assert str(cost).startswith("model=coder-q4, kv=")
-    assert " beside model=coder-q8 with kv=f16: mean KLD 0.02000" in str(cost)
+    assert " vs model=coder-q8 with kv=f16: mean KLD 0.02000" in str(cost)
     asked = len(servers.asked)
     searched(tmp_path, servers)
     assert len(servers.asked) == asked

@@ -10,9 +10,8 @@ import yaml
 from rich.console import Console
 
 from benchmarks.tune_law import LawRig
-from llamaherd.measure.bench.energy import POWER_ROUNDS
-from llamaherd.measure.report.page import page
-from llamaherd.measure.report.sources import gather_results
+from llamaherd.measure.bench.series import POWER_ROUNDS
+from llamaherd.measure.report.page import gather_results, page
 from llamaherd.measure.tune.final_measurements import power_lines
 from llamaherd.measure.tune.journal import read_search, searches
 from llamaherd.measure.tune.objective import Purpose
@@ -120,7 +119,7 @@ def test_where_gpus_tell_no_energy_any_more_nothing_is_proposed(tmp_path: Path) 
     end = searched(tmp_path, servers)
     assert len(servers.holds) == 4
     assert end.power is None
-    assert end.unlimited == f"under {servers.holds[3] or NOW} W its GPUs told no energy, or it gave no answer"
+    assert end.unlimited == f"under {servers.holds[3] or NOW} W its GPUs reported no energy, or it did not respond"
     assert (servers.held_to, servers.running) == (NOW, False)
 
 

@@ -23,7 +23,7 @@ def test_limits_are_held_by_means(kld: float, same_top: float, holds: bool) -> N
 
 def test_it_is_said_in_a_line() -> None:
     said = str(Judged(kv="q8_0", context=512, chunks=8, quality=parse_quality(REAL)))
-    assert said == "kv=q8_0 beside f16: mean KLD 0.00657 ± 0.00014, same top 95.54 ± 0.46 %, 8 x 512 tokens"
+    assert said == "kv=q8_0 vs f16: mean KLD 0.00657 ± 0.00014, same top 95.54 ± 0.46 %, 8 x 512 tokens"
     assert str(Judged(kv="q4_0", says="it took too long")) == "kv=q4_0 could not be judged: it took too long"
 
 
@@ -62,5 +62,5 @@ def test_other_weights_are_judged_beside_the_finest(keys: dict[str, str], found:
 
 def test_weights_are_said_with_what_they_are_judged_beside() -> None:
     judged = Judged(kv="q8_0", model="q5", beside="q8", context=512, chunks=8, quality=parse_quality(REAL))
-    assert str(judged).startswith("model=q5, kv=q8_0 beside model=q8 with kv=f16: mean KLD 0.00657")
+    assert str(judged).startswith("model=q5, kv=q8_0 vs model=q8 with kv=f16: mean KLD 0.00657")
     assert str(Judged(kv="", model="q5", beside="q8", says="no")) == "model=q5 could not be judged: no"

@@ -10,8 +10,7 @@ from benchmarks.tune_law import THREADS, UBATCH, LawRig
 from llamaherd.measure.tune.candidate import Candidate, Outcome, Outcomes
 from llamaherd.measure.tune.journal import Search, TriedCandidate, keys_of
 from llamaherd.measure.tune.objective import Figures, Purpose
-from llamaherd.measure.tune.search import search
-from llamaherd.measure.tune.space import Axis, Space
+from llamaherd.measure.tune.search import Axis, Space, search
 from tests.tune.played import head_of
 
 UBATCHES = (64, 128, 256, 512, 1024)

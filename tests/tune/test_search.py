@@ -10,8 +10,7 @@ from benchmarks.tune import evaluation, parzen_of, start_of
 from benchmarks.tune_law import DRAFTED, EXPERTS, KV, SURE, THREADS, UBATCH, LawRig
 from llamaherd.measure.tune.candidate import Candidate, Outcome, Outcomes, Value
 from llamaherd.measure.tune.optuna_model import parzen
-from llamaherd.measure.tune.search import cliffs, search
-from llamaherd.measure.tune.space import Axis, Space
+from llamaherd.measure.tune.search import Axis, Space, cliffs, search
 
 TRIED = 30
 

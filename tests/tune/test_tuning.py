@@ -14,6 +14,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import RequestSpec
 from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.final_measurements import failures, standings, steps
 from llamaherd.measure.tune.journal import (
     Found,
     Search,
@@ -26,7 +27,6 @@ from llamaherd.measure.tune.journal import (
 from llamaherd.measure.tune.journal import keys_of as keys_of_candidate
 from llamaherd.measure.tune.objective import Purpose
 from llamaherd.measure.tune.result import result_json, search_result, yaml_lines
-from llamaherd.measure.tune.standings import failures, standings, steps
 from tests.tune.played import BEGAN, LOAD, Played, head_of, search_on
 
 
@@ -252,7 +252,7 @@ def test_what_ran_out_of_memory_is_told(tmp_path: Path) -> None:
     rig = LawRig.drawn(1)
 
     def fails(candidate: Candidate) -> str | None:
-        return "the system ended it for want of RAM; killed" if candidate[UBATCH] == 4096 else None
+        return "the system ended it for lack of RAM; killed" if candidate[UBATCH] == 4096 else None
 
     search_on(tmp_path, Played(rig, fails=fails))
     assert failures(only(tmp_path))["memory"] >= 1
@@ -277,9 +277,9 @@ def test_several_at_once(tmp_path: Path) -> None:
     ("data", "says"),
     [
         (b"", "it is empty"),
-        (b"{}\n", "line 1 is none of a search"),
+        (b"{}\n", "line 1 is no line of a search"),
         (b'{"line": "found", "keys": {}, "ended": "x"}\n', "line 1 does not belong there"),
-        (b"[" * 100_000 + b"\n", "line 1 is none of a search"),
+        (b"[" * 100_000 + b"\n", "line 1 is no line of a search"),
     ],
     ids=["empty", "nothing", "the end first", "deep"],
 )

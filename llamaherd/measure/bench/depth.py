@@ -19,23 +19,22 @@ from llamaherd.measure.client.http_client import (
     stream_answer,
     timings_of,
 )
-from llamaherd.measure.client.requests import run_from_answer
-from llamaherd.measure.client.suite import cache_buster, long_text
+from llamaherd.measure.client.requests import cache_buster, long_text, run_from_answer
 from llamaherd.measure.results.result import Condition, Run
 
 _CLIMB_PATIENCE = Patience(first=3600, silence=3600, total=3600)
-"""A long prompt is read in silence."""
+"""A long prompt is computed without any output."""
 
 _KEPT = ["tokens", "timings", "stop_type"]
-"""Of an answer: its prompt is known here."""
+"""The fields of a response that are requested; the prompt is known here."""
 
 Complete = Callable[[Sequence[int], int, bool], JsonResponse | Failure]
-"""Asks for so many tokens after these, and whether what is in the cache is to be taken."""
+"""Requests so many tokens after a prompt; the flag allows the cache."""
 
 
 @dataclass(frozen=True)
 class RungAnswer:
-    """One answer: on which rung, its number there, and why it does not count, if so."""
+    """One response: its rung, its number there, and why it does not count, if so."""
 
     rung: int
     number: int
@@ -47,9 +46,9 @@ class RungAnswer:
 
 @dataclass
 class Climb:
-    """One way up: the prompt so far, and how much of it the server has in its cache.
+    """One climb: the prompt so far, and how much of it the server has in its cache.
 
-    On each depth `tokens` are written `times` times.
+    At each depth, `tokens` are generated `times` times.
     """
 
     depths: Sequence[int]
@@ -61,13 +60,13 @@ class Climb:
     cached: int = 0
 
     def answers(self, words: Sequence[int]) -> Iterator[RungAnswer]:
-        """All of them; the prompt grows by these words. Raises UserError where the server gives none."""
+        """Yield all responses; these words extend the prompt. Raise UserError if a request fails."""
         used = 0
         for rung, depth in enumerate(self.depths):
             used += self._grow(depth, words[used:])
             for number in range(self.times):
                 yield self._answer(rung, number)
-            # Where the server does not give back what it wrote, the way goes on from the prompt.
+            # If the server does not return its tokens, words of the text take their place.
             used += self._grow(depth + self.tokens * self.times, words[used:])
 
     def _grow(self, length: int, words: Sequence[int]) -> int:
@@ -81,27 +80,27 @@ class Climb:
         if isinstance(found, Failure):
             raise UserError(f"at a depth of {len(self.prompt):,} tokens: {found.message}", found.help)
         value = found.value if isinstance(found.value, dict) else {}
-        told = value.get("timings")
-        timings = timings_of(told if isinstance(told, dict) else {})
+        reported = value.get("timings")
+        timings = timings_of(reported if isinstance(reported, dict) else {})
         excluded = self._why_not(timings)
         self._extend(value.get("tokens"))
         return RungAnswer(rung, number, at, timings, found.total_ms, excluded)
 
     def _why_not(self, timings: Timings) -> str | None:
-        """Why an answer says nothing of its depth: the cache had less than was there, or nobody knows."""
+        """Return why a response is no measurement of its depth: its cache is unknown, or not as long as expected."""
         if timings.prompt_n is None or timings.predicted_n is None:
-            return "the server does not tell what it read and wrote"
+            return "the server does not report how many tokens it read and generated"
         if timings.predicted_n != self.tokens:
-            return f"it wrote {timings.predicted_n:,} tokens, and not {self.tokens:,}"
+            return f"it generated {timings.predicted_n:,} tokens instead of {self.tokens:,}"
         expected = min(self.cached, len(self.prompt) - 1)
-        # ik_llama.cpp tells only what it has read.
+        # ik_llama.cpp reports only what it has read.
         found = len(self.prompt) - timings.prompt_n if timings.cache_n is None else timings.cache_n
         if found != expected:
-            return f"{found:,} tokens came from the cache, and not the {expected:,} that were there"
+            return f"{found:,} tokens came from the cache instead of {expected:,}"
         return None
 
     def _extend(self, written: Any) -> None:
-        """The last token that was written was never read: it is not in the cache."""
+        """Append the generated tokens. The last one was never evaluated: it is not in the cache."""
         self.cached = len(self.prompt)
         if _are_tokens(written) and len(written) == self.tokens:
             self.prompt += written
@@ -109,7 +108,7 @@ class Climb:
 
 
 def token_completion(target: Target, model: str) -> Complete:
-    """Asks a server, always for the same slot: a text that goes on is no task that could be done."""
+    """Return a function that sends requests, always to the same slot. Its prompts continue a text, and pose no task."""
 
     def complete(prompt: Sequence[int], most: int, reuse: bool) -> JsonResponse | Failure:
         body = {"prompt": list(prompt), "n_predict": most, "ignore_eos": True, "cache_prompt": reuse, "id_slot": 0}
@@ -120,18 +119,21 @@ def token_completion(target: Target, model: str) -> Complete:
 
 
 def prompt_tokens(target: Target, model: str, most: int, text_of: Callable[[int], str]) -> Sequence[int]:
-    """So many tokens by the server's own tokenizer, of a text of so many letters. Raises UserError."""
+    """Return so many tokens of a text, by the server's own tokenizer. Raise UserError.
+
+    `text_of` returns a text of so many letters.
+    """
     for letters in (5, 10, 20):
         body = {"model": model, "content": text_of(most * letters), "add_special": True}
         found = request_json(target, "/tokenize", body, _CLIMB_PATIENCE)
         if isinstance(found, Failure):
-            raise UserError(f"a text for a depth cannot be counted: {found.message}", found.help)
+            raise UserError(f"the tokens of a text cannot be counted: {found.message}", found.help)
         tokens = found.value.get("tokens") if isinstance(found.value, dict) else None
         if not _are_tokens(tokens):
             break
         if len(tokens) >= most:
             return tokens[:most]
-    raise UserError("the server does not tell the tokens of a text", "leave out `--depth`")
+    raise UserError("the server does not return the tokens of a text", "leave out `--depth`")
 
 
 def _are_tokens(value: Any) -> TypeGuard[list[int]]:
@@ -139,12 +141,12 @@ def _are_tokens(value: Any) -> TypeGuard[list[int]]:
 
 
 DEPTH_TOKENS, DEPTH_TIMES = 128, 3
-"""Tokens that are written at once, and how often on each rung."""
+"""Tokens that are generated at once, and how often on each rung."""
 
 
 @dataclass(frozen=True)
 class Rung:
-    """A depth. `begin` is what was in the cache before: the piece from there on is read at once."""
+    """A depth. `begin` is how much was in the cache before: the piece from there on is read at once."""
 
     begin: int
     depth: int
@@ -152,7 +154,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Depths from the least on. `tokens` are written `times` times on each."""
+    """Depths in ascending order. At each, `tokens` are generated `times` times."""
 
     depths: tuple[int, ...]
     tokens: int = DEPTH_TOKENS
@@ -162,31 +164,31 @@ class Ladder:
 
     @property
     def rungs(self) -> tuple[Rung, ...]:
-        """Each depth, and where the one before has ended."""
+        """Each depth, with the end of the one before."""
         ends = [0, *(depth + self.tokens * self.times for depth in self.depths)]
         return tuple(Rung(begin, depth) for begin, depth in zip(ends, self.depths, strict=False))
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """For each rung its piece of the prompt, by the range that it has, and what is written there."""
+        """For each rung the piece of the prompt, by its range, and what is generated there."""
         return tuple(each for rung in self.rungs for each in (self._piece(rung), self._decode(rung)))
 
     @property
     def rule(self) -> str:
-        """When it is enough."""
+        """The criterion to stop."""
         return f"{self.times} times {self.tokens} tokens at each of {len(self.depths)} depths, in one prefill"
 
     @property
     def context(self) -> int:
-        """Tokens that the last rung takes."""
+        """The tokens up to the end of the last rung."""
         return self.depths[-1] + self.tokens * self.times if self.depths else 0
 
-    def runs(self, road: WorkloadContext) -> Iterator[tuple[int, Run]]:
-        """Two runs of the first answer on each rung, of the piece and of what was written; one of each other."""
-        target, model = road.served.root, road.served.model
-        climb = Climb(self.depths, self.tokens, self.times, token_completion(target, model), road.clock)
+    def runs(self, context: WorkloadContext) -> Iterator[tuple[int, Run]]:
+        """Yield two runs of the first response on each rung, of prompt and generation; one of each other response."""
+        target, model = context.served.root, context.served.model
+        climb = Climb(self.depths, self.tokens, self.times, token_completion(target, model), context.clock)
         words = prompt_tokens(
-            target, model, self.context, lambda letters: cache_buster(road.session, 0) + long_text(letters)
+            target, model, self.context, lambda letters: cache_buster(context.session, 0) + long_text(letters)
         )
         for each in climb.answers(words):
             run = _rung_run(each)
@@ -203,34 +205,34 @@ class Ladder:
 
 
 def fit_ladder(ladder: Ladder, context: int | None) -> tuple[Ladder, str | None]:
-    """The rungs that the server has room for, and a sentence of those that are left out."""
+    """Return the rungs that the server has room for, and a sentence about the others."""
     room = (context or 0) - ladder.tokens * ladder.times
     kept = tuple(depth for depth in ladder.depths if context is None or depth <= room)
     left = [f"{depth:,}" for depth in ladder.depths if depth not in kept]
     if not left:
         return ladder, None
-    told = f"a slot of the server has room for {context:,} tokens: {' and '.join(left)} deep is left out"
-    return Ladder(kept, ladder.tokens, ladder.times), told
+    note = f"a slot of the server has room for {context:,} tokens: {' and '.join(left)} deep is left out"
+    return Ladder(kept, ladder.tokens, ladder.times), note
 
 
 def _rung_run(each: RungAnswer) -> Run:
-    told = each.timings
+    timings = each.timings
     return Run(
         at=round(each.at, 3),
-        prompt_n=told.prompt_n,
-        cache_n=told.cache_n,
-        prompt_ms=told.prompt_ms,
-        predicted_n=told.predicted_n,
-        predicted_ms=told.predicted_ms,
-        draft_n=told.draft_n,
-        draft_n_accepted=told.draft_n_accepted,
+        prompt_n=timings.prompt_n,
+        cache_n=timings.cache_n,
+        prompt_ms=timings.prompt_ms,
+        predicted_n=timings.predicted_n,
+        predicted_ms=timings.predicted_ms,
+        draft_n=timings.draft_n,
+        draft_n_accepted=timings.draft_n_accepted,
         total_ms=each.total_ms,
         excluded=each.excluded,
     )
 
 
 SEPARATE_TIMES = 2
-"""Requests of each depth."""
+"""Requests at each depth."""
 
 _FIRST_SALT = 140_000
 _NEAR = 0.1
@@ -242,7 +244,7 @@ _SEPARATE_PATIENCE = Patience(first=3600, silence=120, total=3600)
 
 @dataclass(frozen=True)
 class SeparateDepths:
-    """Depths from the least on, twice each: the conditions of decode are those of a ladder."""
+    """Depths in ascending order, twice each: the conditions of decode are those of a ladder."""
 
     depths: tuple[int, ...]
     name: str = "depth"
@@ -250,23 +252,23 @@ class SeparateDepths:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """For each depth the whole prompt, and what is written after it."""
+        """For each depth the whole prompt, and what is generated after it."""
         return tuple(each for depth in self.depths for each in (_prompt_condition(depth), _decode_condition(depth)))
 
     @property
     def rule(self) -> str:
-        """When it is enough."""
+        """The criterion to stop."""
         return f"{SEPARATE_TIMES} requests at each of {len(self.depths)} depths"
 
-    def runs(self, road: WorkloadContext) -> Iterator[tuple[int, Run]]:
-        """Two runs of each answer, of the prompt and of what was written. Raises UserError."""
+    def runs(self, context: WorkloadContext) -> Iterator[tuple[int, Run]]:
+        """Yield two runs of each response, of prompt and generation. Raise UserError."""
         for place, depth in enumerate(self.depths):
-            text = road.text_of(depth) + _GO_ON
+            text = context.text_of(depth) + _GO_ON
             for number in range(SEPARATE_TIMES):
-                at = road.clock()
-                before = cache_buster(road.session, _FIRST_SALT + SEPARATE_TIMES * place + number)
+                at = context.clock()
+                before = cache_buster(context.session, _FIRST_SALT + SEPARATE_TIMES * place + number)
                 answer = stream_answer(
-                    road.served.target, road.served.chat, _depth_body(road, before + text), _SEPARATE_PATIENCE
+                    context.served.target, context.served.chat, _depth_body(context, before + text), _SEPARATE_PATIENCE
                 )
                 if isinstance(answer, Answer):
                     run = run_from_answer(
@@ -274,7 +276,7 @@ class SeparateDepths:
                     )
                     yield from _split_run(run, depth, place)
                 elif answer.why in ("refused", "empty"):
-                    # Mostly a context that is too short, of which nobody knew.
+                    # Mostly a context that is too short, which the server did not report.
                     yield 2 * place + 1, Run(at=round(at, 3), excluded=answer.message)
                     break
                 else:
@@ -283,7 +285,7 @@ class SeparateDepths:
 
 def _split_run(run: Run, depth: int, place: int) -> Iterator[tuple[int, Run]]:
     if run.prompt_n is None or abs(run.prompt_n / depth - 1) > _NEAR:
-        read = "nobody tells how many" if run.prompt_n is None else f"{run.prompt_n:,}"
+        read = "an unknown number" if run.prompt_n is None else f"{run.prompt_n:,}"
         run = run.model_copy(update={"excluded": run.excluded or f"of a prompt of {depth:,} tokens it read {read}"})
     yield 2 * place, run.model_copy(update={"predicted_n": None, "predicted_ms": None, "pieces_ms": ()})
     yield 2 * place + 1, run.model_copy(update={"prompt_n": None, "prompt_ms": None, "first_token_ms": None})
@@ -297,8 +299,8 @@ def _decode_condition(depth: int) -> Condition:
     return Condition(kind="long", depth=depth, generated=DEPTH_TOKENS, cache="warm", sampling="instance")
 
 
-def _depth_body(road: WorkloadContext, text: str) -> dict[str, Any]:
-    body: dict[str, Any] = {"model": road.served.model, "messages": [{"role": "user", "content": text}]}
+def _depth_body(context: WorkloadContext, text: str) -> dict[str, Any]:
+    body: dict[str, Any] = {"model": context.served.model, "messages": [{"role": "user", "content": text}]}
     body |= {"max_tokens": DEPTH_TOKENS, "stream_options": {"include_usage": True}}
-    # Others may refuse what they do not know.
-    return body | ({"ignore_eos": True} if road.served.engine == "vllm" else {})
+    # Other engines may refuse unknown keys.
+    return body | ({"ignore_eos": True} if context.served.engine == "vllm" else {})

@@ -12,23 +12,22 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Connect
 from llamaherd.measure.client.endpoint import Served
 from llamaherd.measure.client.http_client import Failure
-from llamaherd.measure.client.requests import Series
-from llamaherd.measure.client.suite import long_text
-from llamaherd.measure.meter.obstacles import Obstacle
+from llamaherd.measure.client.requests import Series, long_text
+from llamaherd.measure.meter.meter import Obstacle
 from llamaherd.measure.results.result import Condition, Result, Run
 from llamaherd.plan import InstancePlan, Plan
 
 
 def approximate_text(tokens: int) -> str:
-    """A long text, where a token has four letters."""
+    """Return a long text, estimated at four letters a token."""
     return long_text(4 * tokens)
 
 
 @dataclass(frozen=True)
 class WorkloadContext:
-    """The way to a server: what it is, the beginnings that no cache knows, and seconds since the measurement began.
+    """A server, the session that its cache busters derive from, and seconds since the measurement began.
 
-    `text_of` is a long text of about so many tokens.
+    `text_of` returns a long text of about so many tokens.
     """
 
     served: Served
@@ -42,51 +41,51 @@ class Workload(Protocol):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name in messages."""
         ...
 
     @property
     def one_by_one(self) -> bool:
-        """Whether nothing is asked between two runs: then it can be looked who else is there."""
+        """True if runs follow each other: then the host can be inspected for other programs in between."""
         ...
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Its cells."""
+        """The conditions of its cells."""
         ...
 
     @property
     def rule(self) -> str:
-        """When it is enough, said beforehand."""
+        """The criterion to stop, which is fixed beforehand."""
         ...
 
-    def runs(self, road: WorkloadContext) -> Iterator[tuple[int, Run]]:
-        """The runs, one by one. Raises UserError where the server cannot be measured so."""
+    def runs(self, context: WorkloadContext) -> Iterator[tuple[int, Run]]:
+        """Yield the runs, one by one. Raise UserError if the server cannot be measured this way."""
         ...
 
 
 def seconds_left(share: float, seconds: float) -> float:
-    """About how long a workload goes on, of which a share took some seconds."""
+    """Estimate how much longer a workload takes, of which a share took some seconds."""
     return seconds * (1 - share) / share if share > 0 else 0.0
 
 
 def workload_error(what: str, failed: Failure) -> UserError:
-    """That a workload ends here, and why."""
+    """Return the error that ends a workload, with the reason."""
     return UserError(f"{what}: {failed.message}", failed.help)
 
 
 NEVER_OVERRULED = ("server-down", "not-as-planned", "port-taken")
-"""With these, it is not the declared server that would be measured: nobody can overrule them."""
+"""With these, a server other than the declared one would be measured: they cannot be overruled."""
 
 Drain = Callable[[Callable[[str], None]], AbstractContextManager[None]]
-"""Keeps new requests of others off a server while it is measured, and tells people of that."""
+"""Keeps other clients' new requests off a server while it is measured, and reports that."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """An instance of a rig, and how long its measurement may take. `anyway`: whatever is in the way, if it can be.
+    """An instance of a rig, and how long its measurement may take. `anyway` overrules obstacles, except some.
 
-    `group` is the server that it has in turn with others, where it is one of a group.
+    `group` is the server that it shares with other models, if it belongs to a group.
     """
 
     connect: Connect
@@ -100,17 +99,17 @@ class Job:
     group: InstancePlan | None = None
 
     def let_through(self, found: Sequence[Obstacle]) -> None:
-        """Raise InTheWayError where something is in the way that nobody has overruled, or can."""
+        """Raise ObstacleError if there is an obstacle that is not overruled, or cannot be."""
         if any(not self.anyway or each.code in NEVER_OVERRULED for each in found):
             raise ObstacleError(found)
 
 
 @dataclass(frozen=True)
 class ServerProfile:
-    """What is known of a server once it is warm: about how fast it is, and how many tokens of a slot there are.
+    """What a warm server is like: about how fast it is, and how many tokens a slot has.
 
-    `text_of` is a long text of so many tokens. `before` are the conditions of a measurement that could be gone on with,
-    `last` those of the last one that came to its end.
+    `text_of` returns a long text of so many tokens. `before` are the conditions of a measurement that can be resumed,
+    `last` those of the last complete one.
     """
 
     seconds: float
@@ -127,25 +126,25 @@ MakeSeries = Callable[[ServerProfile], Sequence[Series]]
 
 
 class ProgressReporter(Protocol):
-    """Who is told how it goes."""
+    """The receiver of progress and messages."""
 
     def say(self, text: str) -> None:
-        """A line."""
+        """Print a line."""
 
     def progress(self, share: float, seconds_left: float, about: str) -> None:
-        """How much is done, and what is being done."""
+        """Report how much is done, and what is being done."""
 
 
 @dataclass(frozen=True)
 class SavedResult:
-    """A result, and the file that it is in."""
+    """A result, and its file."""
 
     path: Path
     result: Result
 
 
 class ObstacleError(UserError):
-    """Why a server cannot be measured now."""
+    """The obstacles for which a server cannot be measured now."""
 
     def __init__(self, obstacles: Sequence[Obstacle]) -> None:
         self.obstacles = tuple(obstacles)

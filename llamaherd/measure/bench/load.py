@@ -12,28 +12,27 @@ from typing import Any
 
 from llamaherd.measure.bench.job import WorkloadContext, workload_error
 from llamaherd.measure.client.http_client import Answer, Failure, Patience, stream_answer
-from llamaherd.measure.client.requests import RequestSpec, SeriesProgress, Step, run_from_answer
-from llamaherd.measure.client.suite import Prompt, cache_buster
+from llamaherd.measure.client.requests import Prompt, RequestSpec, SeriesProgress, Step, cache_buster, run_from_answer
 from llamaherd.measure.results.metrics import DECODE, STEP
 from llamaherd.measure.results.result import Condition, Kind, Result, Run
 from llamaherd.measure.statistics import Estimate, Ratio, Sample, estimate, student_quantile, unpaired_ratio
 
 LOAD_SECONDS, LOAD_TOKENS = 30.0, 160
-"""Of each number of requests at once, and of each answer: a length that nothing else is measured with."""
+"""Of each number of requests at once, and of each response: no other measurement uses this length."""
 LOAD_KIND: Kind = "code"
 _PATIENCE = Patience()
 MOST_PIECES = 100_000
-"""Of all answers, whose times are kept: a result has room for four times as many values."""
+"""Of all responses whose times are kept: a result has room for four times as many values."""
 SLICES = 5
-"""Parts of the time in which all were asked: the error of a total is by how these differ."""
+"""Parts of the time at full load: the error of the total follows from their differences."""
 
 _FEWEST_FOR_95 = 59
-"""Requests below which the slowest one is all that is known of the slowest twentieth."""
+"""Requests below which only the slowest one is known of the slowest twentieth."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """Numbers of requests at once, each for so many seconds. No two prompts begin alike, nor as any before."""
+    """Numbers of requests at once, each for so many seconds. No two prompts begin alike, nor like any before."""
 
     levels: tuple[int, ...]
     prompts: Sequence[Prompt]
@@ -53,34 +52,34 @@ class Load:
 
     @property
     def rule(self) -> str:
-        """When it is enough."""
+        """The criterion to stop."""
         return f"{self.seconds:g} s with each number of requests at once"
 
-    def runs(self, road: WorkloadContext) -> Iterator[tuple[int, Run]]:
-        """One number after the other. Raises UserError."""
+    def runs(self, context: WorkloadContext) -> Iterator[tuple[int, Run]]:
+        """Yield the runs of one number after the other. Raise UserError."""
         numbers, pieces = count(_FIRST_SALT), 0
         for cell, (level, condition) in enumerate(zip(self.levels, self.conditions, strict=True)):
-            for run in _Streams(self, road, condition, numbers).runs(level):
+            for run in _Streams(self, context, condition, numbers).runs(level):
                 pieces += len(run.pieces_ms)
                 yield cell, run if pieces <= MOST_PIECES else run.model_copy(update={"pieces_ms": ()})
 
 
 _FIRST_SALT = 150_000
-"""Below are those of single requests, of which there are no more in two hours."""
+"""The numbers below belong to single requests: there are no more of them in two hours."""
 
 
 class _Streams:
-    """So many threads, each with one request at a time. What they have is handed over as it comes."""
+    """So many threads, each with one request at a time. Their runs are passed on as they arrive."""
 
-    def __init__(self, load: Load, road: WorkloadContext, condition: Condition, numbers: Iterator[int]) -> None:
-        self._load, self._road, self._condition = load, road, condition
+    def __init__(self, load: Load, context: WorkloadContext, condition: Condition, numbers: Iterator[int]) -> None:
+        self._load, self._context, self._condition = load, context, condition
         self._numbers, self._lock = numbers, threading.Lock()
         self._over = threading.Event()
         self._found: SimpleQueue[Run | Failure | None] = SimpleQueue()
 
     def runs(self, level: int) -> Iterator[Run]:
-        """Their runs. The first failure ends them all: a server that fails under a load is not measured by the rest."""
-        ends = self._road.clock() + self._load.seconds
+        """Yield the runs. The first failure ends all threads: a server that fails under load has no speed."""
+        ends = self._context.clock() + self._load.seconds
         for _ in range(level):
             threading.Thread(target=self._stream, args=(ends,), daemon=True).start()
         try:
@@ -97,23 +96,23 @@ class _Streams:
 
     def _stream(self, ends: float) -> None:
         try:
-            while not self._over.is_set() and (at := self._road.clock()) < ends:
+            while not self._over.is_set() and (at := self._context.clock()) < ends:
                 found = self._asked()
                 self._found.put(self._run(found, at))
         finally:
             self._found.put(None)
 
     def _run(self, found: Answer | Failure, at: float) -> Run | Failure:
-        """An empty answer is one that was too short."""
-        if isinstance(found, Answer):
-            return run_from_answer(found, self._condition, at=at)
-        return Run(at=round(at, 3), excluded=found.message) if found.why == "empty" else found
+        """Return the run of a response; an empty one was too short."""
+        if isinstance(found, Failure) and found.why != "empty":
+            return found
+        return run_from_answer(found, self._condition, at=at)
 
     def _asked(self) -> Answer | Failure:
         with self._lock:
             number = next(self._numbers)
-        served = self._road.served
-        body = _load_body(self._load, served.model, number, cache_buster(self._road.session, number))
+        served = self._context.served
+        body = _load_body(self._load, served.model, number, cache_buster(self._context.session, number))
         return stream_answer(served.target, served.chat, body, self._load.patience)
 
 
@@ -130,9 +129,9 @@ def _load_body(load: Load, model: str, number: int, before: str) -> Mapping[str,
 
 @dataclass(frozen=True)
 class TotalSpeed:
-    """What a server did with all requests that it had at once. `waited` is the time to the first token, in ms.
+    """The speed of a server with all requests at once. `waited` is the time to the first token, in ms.
 
-    `late` is below which nineteen of twenty of these lie; with fewer requests than tell that, it is the longest.
+    Nineteen of twenty of these are below `late`; with too few requests for that, it is the longest.
     """
 
     tokens_per_second: Estimate
@@ -144,7 +143,7 @@ class TotalSpeed:
 
 
 def total_speed(runs: Sequence[Run], level: int) -> TotalSpeed | None:
-    """All streams together, from when all were asked at once to when they last were; None where they never were."""
+    """Compute the total over the time at full load; None if there was none."""
     timed = [run for run in runs if run.at is not None and run.total_ms and run.first_token_ms and not run.excluded]
     window = _window(timed, level)
     if window is None:
@@ -163,7 +162,7 @@ def total_speed(runs: Sequence[Run], level: int) -> TotalSpeed | None:
 
 
 def total_lines(result: Result) -> Iterator[str]:
-    """What people are told of all streams together, a line for each number of requests at once."""
+    """Yield a line of the summary for each number of requests at once."""
     for cell in result.cells:
         level = cell.condition.concurrency
         found = total_speed(cell.runs, level) if level > 1 else None
@@ -179,7 +178,7 @@ def total_lines(result: Result) -> Iterator[str]:
 
 
 def _window(runs: Sequence[Run], level: int) -> tuple[float, float] | None:
-    """From the first to the last moment in which so many requests were on their way."""
+    """Return the time from the first to the last moment with so many requests in flight."""
     changes = sorted(
         change
         for run in runs
@@ -197,7 +196,7 @@ def _window(runs: Sequence[Run], level: int) -> tuple[float, float] | None:
 
 
 def _tokens_within(run: Run, begin: float, end: float) -> float:
-    """The tokens of a run that came in a time: as many in each piece, or evenly where these are not kept."""
+    """Return the tokens of a run in a window of time: equally many in each piece, or evenly if pieces are not kept."""
     first = (run.at or 0.0) + (run.first_token_ms or 0.0) / 1000
     if not run.pieces_ms and run.predicted_ms:
         last = first + run.predicted_ms / 1000
@@ -209,7 +208,7 @@ def _tokens_within(run: Run, begin: float, end: float) -> float:
 
 
 def queue_note(levels: Sequence[int], slots: int | None) -> str | None:
-    """A sentence where more is asked at once than the server answers at once."""
+    """Return a note if there are more requests at once than the server has slots."""
     most = max(levels, default=0)
     if slots is None or most <= slots:
         return None
@@ -218,10 +217,10 @@ def queue_note(levels: Sequence[int], slots: int | None) -> str | None:
 
 
 SOAK_TOKENS = 512
-"""More than are asked for otherwise: so its runs have a condition of their own."""
+"""More than in other requests, so its runs have a condition of their own."""
 
 _FEWEST_SOAK_RUNS = 8
-"""Runs of which a drift is told."""
+"""Runs that a drift is computed from."""
 
 
 @dataclass(frozen=True)
@@ -234,16 +233,16 @@ class Soak:
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """One."""
+        """The only condition."""
         return (Condition(kind=self.prompt.kind, generated=SOAK_TOKENS, cache="cold", sampling="instance"),)
 
     @property
     def rule(self) -> str:
-        """When it is enough."""
+        """The criterion to stop."""
         return f"{self.seconds:.0f} s of work"
 
     def next_step(self, so_far: SeriesProgress) -> Step | None:
-        """The same once more, until the time is over."""
+        """Return the same request once more, until the time is over."""
         if self._worked(so_far) >= self.seconds:
             return None
         return Step(
@@ -251,7 +250,7 @@ class Soak:
         )
 
     def share_done(self, so_far: SeriesProgress) -> float:
-        """By the time."""
+        """Return the share of the time."""
         return min(1.0, self._worked(so_far) / self.seconds)
 
     @staticmethod
@@ -263,8 +262,8 @@ class Soak:
 class SpeedDrift:
     """How a speed changes over a time: as a share of it for all of that time, with its 95 % interval.
 
-    `ends` is the last quarter beside the first. Without drafts it is of decode, with drafts of steps: the text is not
-    in these. `warmer` is by how many degrees it is warmer in the last quarter.
+    `ends` is the ratio of the last quarter to the first. It is of decode, or with drafts of steps, which do not depend
+    on the text. `warmer` is how much warmer the last quarter is, in degrees.
     """
 
     change: float
@@ -277,7 +276,7 @@ class SpeedDrift:
 
 
 def soak_drift(runs: Sequence[Run]) -> SpeedDrift | None:
-    """The drift of runs in the order in which they were; None of too few."""
+    """Compute the drift of runs in their order; None for too few."""
     counted = [run for run in runs if run.at is not None and not run.excluded]
     metric = STEP if any(run.draft_n for run in counted) else DECODE
     found = [(run, sample) for run in counted if (sample := metric.of(run))]
@@ -303,7 +302,7 @@ def _warmer(first: Sequence[tuple[Run, Sample]], last: Sequence[tuple[Run, Sampl
 
 
 def _slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, float] | None:
-    """The slope of a line through points, by least squares, and its 95 % interval; None where all are of one moment."""
+    """Return the slope of a line through points, by least squares, with its 95 % interval; None if all x are equal."""
     n = len(x)
     mean_x, mean_y = sum(x) / n, sum(y) / n
     squares = sum((each - mean_x) ** 2 for each in x)
@@ -316,7 +315,7 @@ def _slope(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, float]
 
 
 def drift_lines(result: Result) -> Iterator[str]:
-    """What people are told of a soak."""
+    """Yield the lines of the summary."""
     for cell in result.cells:
         found = soak_drift(cell.runs) if cell.condition.generated == SOAK_TOKENS else None
         if found is None:
@@ -325,7 +324,7 @@ def drift_lines(result: Result) -> Iterator[str]:
         between = f" ({' to '.join(map(_percent, ends.ends))})" if ends.ends else ""
         yield (
             f"over {found.seconds / 60:.0f} minutes, {found.runs} runs: speed changes by {100 * found.change:+.1f} % "
-            f"({100 * found.low:+.1f} to {100 * found.high:+.1f}); the last quarter beside the first: "
+            f"({100 * found.low:+.1f} to {100 * found.high:+.1f}); the last quarter vs the first: "
             f"{_percent(ends.value)} %{between}{heat}"
         )
 

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 from llamaherd import __version__
 from llamaherd.diagnostics.findings import UserError
@@ -21,14 +22,12 @@ from llamaherd.measure.bench.job import (
 from llamaherd.measure.bench.reservation import PowerHold, ServerConnection
 from llamaherd.measure.bench.selection import QUICK_ONLY, Selection
 from llamaherd.measure.bench.session import Session, WarmUp, utc_now, warm_up
-from llamaherd.measure.client.endpoint import Served, ServerFacts, count_tokens, is_native, server_facts
+from llamaherd.measure.client.endpoint import Served, ServerFacts, estimate_tokens, is_native, server_facts
 from llamaherd.measure.client.http_client import Failure, Patience, Target, request_json
-from llamaherd.measure.client.requests import Requests, Series
-from llamaherd.measure.client.suite import long_text_of, suite
-from llamaherd.measure.meter.meter import Meter, Watch
-from llamaherd.measure.meter.obstacles import HostSnapshot, gpus_of, obstacles
+from llamaherd.measure.client.requests import Requests, Series, long_text_of, suite
+from llamaherd.measure.meter.meter import HostSnapshot, Meter, Watch, gpus_of, obstacles
 from llamaherd.measure.meter.readings import Readings
-from llamaherd.measure.meter.usage import Usage, memory_peaks, unmeasured_sentences, usage_telemetry
+from llamaherd.measure.meter.usage import Usage, memory_peaks, unmeasured_sentences, usage_telemetry, with_gpu_numbers
 from llamaherd.measure.results.result import (
     Around,
     Cell,
@@ -54,13 +53,13 @@ from llamaherd.measure.results.store import (
 from llamaherd.plan import InstancePlan, ModelPlan, Plan
 
 _SNAPSHOT_SECONDS = 60.0
-"""Seconds that looking around may take before."""
+"""Seconds that the inspection before it may take."""
 
 
 def load_model(job: Job, target: Target, reporter: ProgressReporter) -> None:
-    """Load it, once nothing is in the way: what others ask of the group's other models ends first.
+    """Load the model of a group, once there is no obstacle: requests to other models of the group end first.
 
-    Nothing is done for a server of its own. Raises InTheWayError, and UserError where it does not load.
+    A server of its own needs nothing. Raise ObstacleError, and UserError if it does not load.
     """
     if job.group is None:
         return
@@ -71,7 +70,7 @@ def load_model(job: Job, target: Target, reporter: ProgressReporter) -> None:
 
 
 def request_load(job: Job, group: InstancePlan, target: Target) -> None:
-    """Ask the group's server what the model is like, for which it is loaded. Raises UserError."""
+    """Request the model's facts from the group's server, which loads it for that. Raise UserError."""
     seconds = group.server.start_seconds + group.drain
     found = request_json(
         target, _model_path(job.instance), patience=Patience(first=seconds, silence=seconds, total=seconds)
@@ -84,7 +83,7 @@ def request_load(job: Job, group: InstancePlan, target: Target) -> None:
 
 
 def _model_path(instance: InstancePlan) -> str:
-    """Where a model tells of itself, for which it is loaded."""
+    """Return a path that reports on a model, for which the model is loaded."""
     endpoint = instance.endpoint
     return endpoint.of_model(endpoint.locked_path, instance.model, load=True)
 
@@ -96,7 +95,7 @@ def instance_provenance(
     uuids: Sequence[str],
     facts: ServerFacts,
 ) -> Provenance:
-    """All that is known before the first request."""
+    """Return everything that is known before the first request."""
     plan, instance = job.plan, job.instance
     spec = instance.server
     drivers = [readings.facts[uuid].driver for uuid in uuids if uuid in readings.facts]
@@ -121,7 +120,7 @@ def instance_provenance(
 
 
 def with_links(found: Provenance, used: Usage, uuids: Sequence[str]) -> Provenance:
-    """The same with the links of GPUs as they were under load: idle ones fall back to the first generation."""
+    """Add the links of GPUs under load: idle ones fall back to the first generation."""
     by_uuid = {gpu.uuid: gpu for gpu in used.gpus}
     gpus = tuple(
         gpu.model_copy(update={"pcie_generation": each.generation, "pcie_lanes": each.lanes})
@@ -135,18 +134,18 @@ def with_links(found: Provenance, used: Usage, uuids: Sequence[str]) -> Provenan
 def _host(readings: Readings, look: HostSnapshot) -> Host:
     hello = readings.hello
     assert hello
-    told = hello.host
+    facts = hello.host
     return Host(
-        name=told.name or None,
-        os=told.os or None,
-        kernel=told.kernel or None,
-        libc=told.libc or None,
-        cpu=told.cpu or None,
-        microcode=told.microcode or None,
-        threads=told.threads,
-        smt=told.smt,
-        governor=told.governor or None,
-        ram_bytes=told.ram_bytes,
+        name=facts.name or None,
+        os=facts.os or None,
+        kernel=facts.kernel or None,
+        libc=facts.libc or None,
+        cpu=facts.cpu or None,
+        microcode=facts.microcode or None,
+        threads=facts.threads,
+        smt=facts.smt,
+        governor=facts.governor or None,
+        ram_bytes=facts.ram_bytes,
         swapped_bytes=look.swapped_bytes or None,
     )
 
@@ -187,7 +186,7 @@ def _engine(plan: Plan, instance: InstancePlan, facts: ServerFacts) -> Engine:
 
 
 def _files(plan: Plan, instance: InstancePlan) -> Iterator[ModelFile]:
-    """Those of its model, and of the one that drafts for it."""
+    """Yield the files of its model, and of its draft model."""
     for model in plan.models:
         if model.folder == instance.model_folder:
             yield from _of_model(model, draft=False)
@@ -210,7 +209,7 @@ def _of_model(model: ModelPlan, *, draft: bool) -> Iterator[ModelFile]:
 def _around(job: Job, look: HostSnapshot, uuids: Sequence[str]) -> Around:
     apps = [app for app in look.apps or () if app.uuid in uuids and app.pid not in look.ours]
     names = [app.name or f"process {app.pid}" for app in apps] + [str(other) for other in look.others]
-    # The others of its group have no model loaded meanwhile.
+    # Other models of its group are not loaded meanwhile.
     server = job.group or job.instance
     others = tuple(each.name for each in job.plan.instances if each.name != server.name)
     return Around(instances=others, processes=tuple(dict.fromkeys(names)), load=look.load)
@@ -225,14 +224,14 @@ def finish_result(
     readings: Readings,
     uuids: tuple[str, ...],
 ) -> Result:
-    """The result with that, and without conditions that nothing was measured of."""
+    """Add the telemetry to a result, and remove conditions without runs."""
     cells = [
         cell.model_copy(update={"telemetry": session.telemetry_of(number)}) for number, cell in enumerate(result.cells)
     ]
     update: dict[str, object] = {
         "cells": tuple(cell for cell in cells if cell.runs),
         "rest": rest,
-        "unmeasured": tuple(_with_gpu_numbers(each, uuids) for each in unmeasured_sentences(readings)),
+        "unmeasured": tuple(with_gpu_numbers(each, uuids) for each in unmeasured_sentences(readings)),
     }
     if whole:
         update |= {
@@ -243,17 +242,8 @@ def finish_result(
     return result.model_copy(update=update)
 
 
-def _with_gpu_numbers(sentence: str, uuids: tuple[str, ...]) -> str:
-    for number, uuid in enumerate(uuids):
-        sentence = sentence.replace(uuid, str(number))
-    return sentence
-
-
 _ENDING = 120
-"""Seconds that watching may go on beyond the time: for what comes before the first request, and for the last one."""
-
-_LETTERS = 4
-"""Of a token, roughly, where a server has no tokenizer to ask."""
+"""Seconds that the meter may run longer: for what comes before the first request, and for the last one."""
 
 _ABOUT = 32
 """Tokens around the long text: its beginning, and what the chat template adds."""
@@ -262,43 +252,45 @@ _ABOUT = 32
 def measure_instance(
     job: Job, make: MakeSeries, reporter: ProgressReporter, chosen: Selection = QUICK_ONLY
 ) -> SavedResult:
-    """The result of all series, and of what was chosen beside them.
+    """Measure all series and the selected workloads.
 
-    Raises InTheWayError before anything is asked, and UserError where it cannot go on.
+    Raise ObstacleError before the first request, and UserError if the measurement fails.
     """
     began = utc_now()
-    with ServerConnection(job.connect, job.instance, job.who) as way, job.aside(reporter.say):
-        _load_for_job(job, way, reporter)
+    with ServerConnection(job.connect, job.instance, job.who) as connection, job.aside(reporter.say):
+        _load_for_job(job, connection, reporter)
         with Meter(job.connect, job.instance, job.seconds + _ENDING + chosen.most_seconds) as meter:
-            return _Measurement(job, reporter, way, meter, began).run(make, chosen)
+            return _Measurement(job, reporter, connection, meter, began).run(make, chosen)
 
 
-def _load_for_job(job: Job, way: ServerConnection, reporter: ProgressReporter) -> None:
+def _load_for_job(job: Job, connection: ServerConnection, reporter: ProgressReporter) -> None:
     try:
-        load_model(job, way.target, reporter)
+        load_model(job, connection.target, reporter)
     except ObstacleError:
         raise
     except UserError as error:
-        raise way.refused() or error from None
+        raise connection.refused() or error from None
 
 
 class _Measurement:
-    """One measurement, once its host is watched and its server can be asked."""
+    """One measurement of a server, with a meter on its host."""
 
-    def __init__(self, job: Job, reporter: ProgressReporter, way: ServerConnection, meter: Meter, began: str) -> None:
-        self._job, self._reporter, self._way, self._meter, self._began = job, reporter, way, meter, began
+    def __init__(
+        self, job: Job, reporter: ProgressReporter, connection: ServerConnection, meter: Meter, began: str
+    ) -> None:
+        self._job, self._reporter, self._connection, self._meter, self._began = job, reporter, connection, meter, began
         self._until = time.monotonic() + job.seconds
         endpoint = job.instance.endpoint
-        self._requests = Requests(way.target, endpoint.chat_path, endpoint.models[0], secrets.token_hex(8))
+        self._requests = Requests(connection.target, endpoint.chat_path, endpoint.models[0], secrets.token_hex(8))
 
     def run(self, make: MakeSeries, chosen: Selection) -> SavedResult:
-        """All of it."""
+        """Run it, and save its result."""
         look, job = self._meter.first_look, self._job
         overruled = self._overruled(look)
         uuids = gpus_of(look, job.instance.server.cards)
         gpus = self._holding(chosen, uuids)
         watch = Watch(self._meter, uuids)
-        facts = server_facts(self._way.target, self._props_path)
+        facts = server_facts(self._connection.target, self._props_path)
         self._reporter.progress(0.0, job.seconds, "at rest")
         rest = watch.rest(chosen.rest_seconds)
         self._reporter.progress(0.0, self._until - time.monotonic(), "warming up")
@@ -325,22 +317,22 @@ class _Measurement:
         return SavedResult(path, read_result(path))
 
     def _holding(self, chosen: Selection, uuids: tuple[str, ...]) -> AbstractContextManager[PowerHold | None]:
-        """What holds its GPUs to power limits, if they are to be held. Raises UserError where nobody knows which."""
+        """Return what sets power limits, if any are selected. Raise UserError if the server's GPUs are unknown."""
         if not chosen.limits:
             return nullcontext()
         if not uuids:
             name = self._job.instance.name
-            raise UserError(f"{name} is on no GPU that this host tells of", "measure without `--power`")
+            raise UserError(f"{name} is on no GPU that this host reports", "measure without `--power`")
         return PowerHold(self._job.connect, uuids, chosen.limits, self._job.seconds + chosen.most_seconds)
 
     def _warm(self) -> WarmUp:
         try:
             return warm_up(self._requests, self._job.seconds)
         except UserError as error:
-            raise self._way.refused() or error from None
+            raise self._connection.refused() or error from None
 
     def _overruled(self, look: HostSnapshot) -> tuple[str, ...]:
-        """The codes of what is in the way and may be. Raises InTheWayError."""
+        """Return the codes of overruled obstacles. Raise ObstacleError for the others."""
         found = obstacles(look, self._job.plan, self._job.instance)
         self._job.let_through(found)
         for each in found:
@@ -357,7 +349,7 @@ class _Measurement:
         return endpoint.of_model(endpoint.props_path, self._requests.model) if endpoint.props_path else None
 
     def _to_go_on_with(self) -> Result | None:
-        """What was cut off of the very same start of this server, with the same prompts."""
+        """Return the interrupted measurement of the very same start of this server, with the same prompts."""
         job, process = self._job, self._process
 
         def same(found: Result) -> bool:
@@ -391,13 +383,8 @@ class _Measurement:
         )
 
     def _text_of(self, tokens: int) -> str:
-        target, model = self._way.target, self._requests.model
-
-        def count(text: str) -> int:
-            counted = count_tokens(target, model, text)
-            return len(text) // _LETTERS if counted is None else counted
-
-        return long_text_of(tokens - _ABOUT, count)
+        target, model = self._connection.target, self._requests.model
+        return long_text_of(tokens - _ABOUT, partial(estimate_tokens, target, model))
 
     def _begun(
         self,
@@ -418,7 +405,7 @@ class _Measurement:
             began=self._began,
             suite=suite().ref,
             method=Method(
-                client=self._way.client,
+                client=self._connection.client,
                 seed=known.seed,
                 warm_up=warm.requests,
                 rule="; ".join(f"{each.name}: {each.rule}" for each in parts),
@@ -430,9 +417,9 @@ class _Measurement:
         )
 
     def _journal(self, old: Result | None, begun: Result) -> Journal:
-        """The one that was cut off, where it is of the same conditions; else a new one."""
+        """Resume the interrupted journal if it has the same conditions; else begin a new one."""
         if old and {cell.condition for cell in old.cells} == {cell.condition for cell in begun.cells}:
             runs = sum(len(cell.runs) for cell in old.cells)
-            self._reporter.say(f"going on with the measurement of {old.began}, which was cut off after {runs} runs")
+            self._reporter.say(f"resuming the measurement of {old.began}, which was interrupted after {runs} runs")
             return Journal.resume(result_folder(self._job.results, old) / f"{result_stem(old)}.jsonl")
         return Journal.begin(self._job.results, begun)

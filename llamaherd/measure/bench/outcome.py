@@ -11,12 +11,17 @@ from rich.console import Console
 from rich.table import Table
 
 from llamaherd.inventory.schema import Expect
-from llamaherd.measure.bench.energy import energy_lines, power_lines
 from llamaherd.measure.bench.load import drift_lines, total_lines
-from llamaherd.measure.bench.quick import FEWEST_RUNS, judged_metrics, lengths_of
-from llamaherd.measure.results.comparison import UNSEEN_STARTS, ComparisonRow, compare_results
+from llamaherd.measure.bench.series import FEWEST_RUNS, energy_lines, judged_metrics, lengths_of, power_lines
+from llamaherd.measure.results.comparison import (
+    UNSEEN_STARTS,
+    ComparisonRow,
+    JudgedFigure,
+    compare_results,
+    find_doubts,
+    judge_expectations,
+)
 from llamaherd.measure.results.comparison_table import VERDICT_STYLES, show_estimate, show_ratio
-from llamaherd.measure.results.evaluation import JudgedFigure, find_doubts, judge_expectations
 from llamaherd.measure.results.metrics import ACCEPTED, DECODE, ENERGY, METRICS, STEP, TOKENS_PER_STEP, Metric, by_start
 from llamaherd.measure.results.result import BY_URL, Condition, Result, Telemetry
 from llamaherd.measure.statistics import Estimate, Judgement, estimate
@@ -24,12 +29,12 @@ from llamaherd.text.numbers import show_size
 from llamaherd.text.terminal import printable
 
 _BESIDES = (STEP, TOKENS_PER_STEP, ACCEPTED, ENERGY)
-"""What is shown of answers beside their speed."""
+"""The metrics of responses that are shown with their speed."""
 
 
 @dataclass(frozen=True)
 class MetricValue:
-    """A metric of a cell, and the last measurement beside this one, where there is one."""
+    """A metric of a cell, and its comparison with the last measurement, if there is one."""
 
     condition: Condition
     metric: Metric
@@ -38,39 +43,39 @@ class MetricValue:
 
     @property
     def judgement(self) -> Judgement | None:
-        """The verdict on it beside the last measurement: of fewer runs than three, nothing is said."""
+        """The verdict against the last measurement; None for fewer than three runs."""
         known = self.before is not None and self.before.ratio.n >= FEWEST_RUNS
         return self.before.judgement if self.before and known else None
 
     @property
     def slower(self) -> bool:
-        """Whether it is slower than it was."""
+        """Return True if it is slower than before."""
         return self.judgement is not None and self.judgement.verdict == "slower"
 
 
 @dataclass(frozen=True)
 class MeasurementOutcome:
-    """All of it. `expected` is what its owner expects, figure by figure."""
+    """A result with its values. `expected` compares it with what its owner expects, figure by figure."""
 
     result: Result
     values: tuple[MetricValue, ...]
     expected: tuple[JudgedFigure, ...]
     apart: tuple[str, ...] = ()
-    """Why some speeds are not judged beside the last measurement."""
+    """Why some speeds are not compared with the last measurement."""
 
     @property
     def known(self) -> bool:
-        """Whether anything was measured that counts."""
+        """Return True if any run counts."""
         return bool(self.values)
 
     @property
     def fine(self) -> bool:
-        """Whether nothing misses what is expected, or is slower than before."""
+        """Return True if nothing misses what is expected, or is slower than before."""
         return not (any(each.missed for each in self.expected) or any(each.slower for each in self.values))
 
 
 def measurement_outcome(result: Result, expect: Expect | None, before: Result | None) -> MeasurementOutcome:
-    """What a result says. A verdict is on those metrics alone that a condition is there for."""
+    """Judge a result. Only the metrics that a condition is meant for have verdicts."""
     rows = {(row.condition, row.metric.name): row for row in compare_results(before, result).rows} if before else {}
     apart = tuple(_apart(lengths_of(result.conditions), lengths_of(before.conditions))) if before else ()
     if result.rig == BY_URL and any(row.ratio.assumed for row in rows.values()):
@@ -79,7 +84,7 @@ def measurement_outcome(result: Result, expect: Expect | None, before: Result | 
 
 
 def _apart(now: tuple[int | None, int | None], before: tuple[int | None, int | None]) -> Iterator[str]:
-    for what, tokens, last in zip(("answers", "a prompt"), now, before, strict=True):
+    for what, tokens, last in zip(("responses", "a prompt"), now, before, strict=True):
         if tokens and last and tokens != last:
             yield f"{what} of {tokens:,} tokens, and the last measurement has {last:,}: their speeds are not compared"
 
@@ -96,11 +101,11 @@ def _values(result: Result, rows: dict[tuple[Condition, str], ComparisonRow]) ->
 
 
 def print_outcome(found: MeasurementOutcome, to: Console) -> None:
-    """All of it."""
+    """Print the outcome."""
     if found.values:
         to.print(_table(found))
     else:
-        to.print("nothing was measured that counts")
+        to.print("no run counts")
     for each in found.expected:
         style = "bold red" if each.missed else "green" if each.outcome == "met" else "yellow"
         to.print(f"expected: {each.figure} {each.expected:g} {each.unit}: [{style}]{each}[/]{_measured(each)}")
@@ -111,7 +116,7 @@ def print_outcome(found: MeasurementOutcome, to: Console) -> None:
 
 
 def _of_series(result: Result) -> Iterator[str]:
-    """What several requests at once, a soak, long answers and power limits say that no cell says by itself."""
+    """Yield the summaries of several requests at once, a soak, energy and power limits."""
     yield from total_lines(result)
     yield from drift_lines(result)
     yield from energy_lines(result)
@@ -119,9 +124,9 @@ def _of_series(result: Result) -> Iterator[str]:
 
 
 def _table(found: MeasurementOutcome) -> Table:
-    """Columns of what was before are there where there is any."""
+    """Return the table; it has columns for the last measurement if there is one."""
     before = any(value.before for value in found.values)
-    headings = ["cell", "", "value", *(["beside the last", ""] if before else [])]
+    headings = ["cell", "", "value", *(["vs the last", ""] if before else [])]
     table = Table(*headings, box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     last = None
     for value in found.values:
@@ -148,7 +153,7 @@ def _measured(judged: JudgedFigure) -> str:
 
 
 def _took(result: Result) -> Iterator[str]:
-    """Power, heat and clocks of each GPU, and the energy of the processor."""
+    """Yield power, heat and clocks of each GPU, and the power of the processor."""
     work, rest = result.work, result.rest
     if work is None:
         return
@@ -159,7 +164,7 @@ def _took(result: Result) -> Iterator[str]:
         parts += [f"{gpu.celsius_most:.0f} °C at most" if gpu.celsius_most is not None else ""]
         parts += [f"{gpu.sm_mhz:.0f} MHz" if gpu.sm_mhz is not None else ""]
         parts += [f"slowed {each.share:.0%} of the time: {each.reason}" for each in gpu.slowed]
-        yield f"GPU {gpu.gpu}, {name}: {'; '.join(part for part in parts if part) or 'it tells nothing'}"
+        yield f"GPU {gpu.gpu}, {name}: {'; '.join(part for part in parts if part) or 'it reports nothing'}"
     if work.processor_joules is not None and work.seconds:
         yield f"processor: {work.processor_joules / work.seconds:.0f} W"
 
@@ -170,7 +175,7 @@ def _watts_at_rest(rest: Telemetry | None, number: int) -> str:
 
 
 def _held(result: Result) -> Iterator[str]:
-    """Peaks of memory beside the plan."""
+    """Yield the peaks of memory, with the planned amounts."""
     for peak in result.peaks:
         where = "RAM" if peak.gpu is None else f"GPU {peak.gpu}'s memory"
         if peak.held_bytes is not None:
@@ -179,15 +184,15 @@ def _held(result: Result) -> Iterator[str]:
 
 
 def _notes(found: MeasurementOutcome) -> Iterator[str]:
-    """What is to be known: of runs that do not count, of doubts, of what could not be measured."""
+    """Yield the notes: on excluded runs, on doubts, and on what could not be measured."""
     result = found.result
     if group := result.provenance.server.group:
-        yield f"measured while group {group} had its model loaded; what a swap takes is not in it"
+        yield f"measured while group {group} had its model loaded; the time of a swap is not included"
     excluded = Counter(run.excluded for cell in result.cells for run in cell.runs if run.excluded)
     for why, many in excluded.items():
         yield f"{many} {'run does' if many == 1 else 'runs do'} not count: {why}"
     if result.method.anyway:
-        yield f"measured though there was in the way: {', '.join(result.method.anyway)}"
+        yield f"measured despite: {', '.join(result.method.anyway)}"
     yield from found.apart
     yield from find_doubts(result)
     yield from result.work.doubts if result.work else ()

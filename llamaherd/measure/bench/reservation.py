@@ -24,13 +24,13 @@ from llamaherd.text.quoting import url_host
 _LOCK_SECONDS = 60
 _PROHIBITED = "administratively prohibited"
 _LETTERS = 200
-"""Of who measures."""
+"""Letters of the holder's name."""
 
 
 class ServerConnection:
-    """From `with` to its end, `target` is the server of an instance, as it is asked from here.
+    """A connection to the server of an instance: from `with` to its end, `target` is its address here.
 
-    `client` is where the requests come from: the host itself, or the machine that it is reached from by SSH.
+    `client` is where the requests come from: the host itself, or the machine that reaches it by SSH.
     """
 
     target: Target
@@ -44,13 +44,13 @@ class ServerConnection:
         self.client: Literal["host", "controller"] = "host" if connect.host == LOCAL else "controller"
 
     def __enter__(self) -> Self:
-        """Connect. Raises RemoteError, and UserError where there is no key, or another measurement goes on."""
+        """Connect. Raise RemoteError, and UserError without a key, or if another measurement runs."""
         key = self._key()
         if self.client == "host":
             self.target = Target(self._endpoint.url(), key)
             forward = None
         else:
-            port = _free_port()
+            port = free_port()
             self.target = Target(f"http://127.0.0.1:{port}", key)
             forward = Forward(port, url_host(self._endpoint.local_address), self._endpoint.port)
         self._shell = Shell(self._connect, fresh=True, forward=forward)
@@ -62,13 +62,16 @@ class ServerConnection:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go."""
+        """Release the host."""
         if self._shell:
             self._shell.hang_up()
             self._shell.close()
 
     def refused(self) -> UserError | None:
-        """That the host's SSH server forwards no ports, where that is why nothing was answered. Then this is over."""
+        """Return the error that the host's SSH server forwards no ports, if that is why a request failed.
+
+        It ends the connection.
+        """
         if self._shell is None:
             return None
         self._shell.hang_up()
@@ -78,7 +81,7 @@ class ServerConnection:
         if not any(_PROHIBITED in line for line in self._shell.complaints):
             return None
         return UserError(
-            f"the SSH server of {place(self._connect)} forwards no ports, and its servers are asked through it",
+            f"the SSH server of {place(self._connect)} forwards no ports, but its servers are reached through it",
             "allow it in sshd_config there: `AllowTcpForwarding local`",
         )
 
@@ -89,7 +92,7 @@ class ServerConnection:
             raise UserError(str(error), "put the key there") from None
 
     def _keep_others_off(self, shell: Shell) -> None:
-        # Kept: what it says is listened to for as long as it is there.
+        # Kept: its lines are read until the connection ends.
         self._patience.renew(_LOCK_SECONDS)
         self._said = shell.converse("llamaherd.exclusivity.hold", ExclusivityInput(self._who), self._patience)
         if next(self._said, None) == HELD:
@@ -98,8 +101,8 @@ class ServerConnection:
         raise RemoteError(f"the lock of this host cannot be taken: {why}", f"inspect {LOCKS} there")
 
 
-def _free_port() -> int:
-    """A port of this machine that nobody listens at."""
+def free_port() -> int:
+    """Return a port of this machine that is free."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
@@ -107,18 +110,18 @@ def _free_port() -> int:
 
 
 _SILENCE = 120
-"""Seconds without a word of the host: it says one every 15."""
+"""Seconds without a line from the host: it sends one every 15."""
 
 _WORD_SECONDS = 3600
-"""Seconds until the response to one command: each of 16 GPUs takes two minutes where its driver hardly responds."""
+"""Seconds until the response to one command: each of 16 GPUs takes two minutes if its driver hardly responds."""
 
 _SPARE = 900
-"""Seconds beyond what is planned: a line that was cut and nobody knows of yet."""
+"""Seconds beyond the planned time, for a connection that broke unnoticed."""
 
 
 @dataclass(frozen=True)
 class PowerRange:
-    """What a GPU is held to, and the least and the most that it takes, in watts; None where it does not tell."""
+    """The power limit of a GPU, and the least and the most that it accepts, in watts; None if it reports none."""
 
     uuid: str
     now: float | None
@@ -127,13 +130,13 @@ class PowerRange:
 
     @classmethod
     def parse(cls, line: str) -> PowerRange:
-        """The GPU of a line that begins with `gpu`."""
+        """Parse the GPU of a line that begins with `gpu`."""
         _, uuid, *words = line.split(" ")
         now, least, most = (_watts(word) for word in (*words, "", "", "")[:3])
         return cls(uuid, now, least, most)
 
     def refuses(self, limits: Sequence[int]) -> UserError | None:
-        """Why it cannot be held to all of these."""
+        """Return why it does not accept all of these limits; None if it does."""
         if self.now is None:
             return UserError(
                 f"GPU {self.uuid} takes no power limit",
@@ -142,16 +145,16 @@ class PowerRange:
         least, most = self.least or 0.0, self.most or float("inf")
         if wrong := next((each for each in limits if not least <= each <= most), None):
             return UserError(
-                f"GPU {self.uuid} takes power limits from {least:g} to {most:g} W, and not {wrong} W",
+                f"GPU {self.uuid} takes power limits from {least:g} to {most:g} W, not {wrong} W",
                 "name limits within these, as `--power LEAST..MOST/STEP`",
             )
         return None
 
 
 class PowerHold:
-    """From `with` to its end, GPUs can be held to power limits. What they were held to is back afterwards.
+    """Power limits of GPUs: from `with` to its end, they can be set; then the former limits are restored.
 
-    `within` a measurement that keeps other runs off its host already. `ranges` are its GPUs as they were.
+    `within`: a measurement keeps other runs off its host already. `ranges` are the limits before.
     """
 
     def __init__(
@@ -165,7 +168,7 @@ class PowerHold:
         self._patience = Patience(_SILENCE, _WORD_SECONDS)
 
     def __enter__(self) -> Self:
-        """Begin: nothing is changed yet. Raises UserError where a GPU does not take all of the limits."""
+        """Begin, and change nothing yet. Raise UserError if a GPU does not accept all of the limits."""
         self._shell = Shell(self._connect, fresh=True)
         try:
             self._begin_to_wait()
@@ -181,11 +184,11 @@ class PowerHold:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait until the host has brought back what was."""
+        """Wait until the host has restored the limits."""
         self._end()
 
     def hold(self, watts: int | None) -> None:
-        """Hold each GPU to so many watts; None: to what it was held to before. Raises UserError where it is not."""
+        """Set the limit of each GPU; None: restore the former one. Raise UserError if that fails."""
         assert self._shell
         self._begin_to_wait()
         self._shell.tell(f"hold {watts}" if watts is not None else "free")
@@ -194,19 +197,19 @@ class PowerHold:
             raise UserError(line.removeprefix("failed "), "see `nvidia-smi -q -d POWER` there")
 
     def _begin_to_wait(self) -> None:
-        """The next response has all of the time."""
+        """Give the next response the full time."""
         self._patience.renew(_WORD_SECONDS, "setting power limits")
 
     def _hear(self, *words: str) -> str:
-        """The next line that begins with one of these words. Raises UserError where none comes in time."""
+        """Return the next line that begins with one of these words. Raise UserError if none arrives in time."""
         for line in self._lines:
             if line.split(" ", 1)[0] in words:
                 return line
         assert self._shell
-        *_, why = ("it does not say why", *self._shell.complaints)
+        *_, why = ("no error message", *self._shell.complaints)
         raise RemoteError(
             f"holding GPUs to power limits ended halfway: {why[:300]}",
-            "what they were held to before comes back by itself; run again to go on",
+            "the host restores the former limits itself; run again to resume",
         )
 
     def _end(self) -> None:

@@ -9,12 +9,11 @@ from itertools import pairwise
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.bench.depth import DEPTH_TIMES, DEPTH_TOKENS, Ladder, SeparateDepths, fit_ladder
-from llamaherd.measure.bench.energy import ENERGY_REST_SECONDS, POWER_ROUNDS, PowerSeries, energy_series, power_series
 from llamaherd.measure.bench.job import ServerProfile, Workload
 from llamaherd.measure.bench.load import LOAD_KIND, LOAD_SECONDS, Load, Soak, queue_note
+from llamaherd.measure.bench.series import ENERGY_REST_SECONDS, POWER_ROUNDS, PowerSeries, energy_series, power_series
 from llamaherd.measure.client.endpoint import Served
-from llamaherd.measure.client.requests import Series
-from llamaherd.measure.client.suite import suite
+from llamaherd.measure.client.requests import Series, suite
 
 MOST_DEPTH, MOST_AT_ONCE, MOST_STEPS = 2 << 20, 64, 40
 LEAST_DEPTH = 256
@@ -27,11 +26,11 @@ _WATTS = re.compile(r"([1-9]\d{0,3})W?")
 _WATTS_RANGE = re.compile(r"([1-9]\d{0,3})W?\.\.([1-9]\d{0,3})W?/([1-9]\d{0,3})W?")
 _DOUBLED = 6
 _APART = DEPTH_TOKENS * DEPTH_TIMES
-"""Tokens between two depths, at least: those that are written at the first."""
+"""Tokens between two depths, at least: those that are generated at the first."""
 
 
 def parse_depths(word: str) -> tuple[int, ...]:
-    """`4k,32k,128k`; or one, to which others lead by doubling: `32k` leads from 1k to it. Raises UserError."""
+    """Parse `4k,32k,128k`; or one depth, which is reached by doubling: `32k` from 1k on. Raise UserError."""
     found = sorted({_parse_depth(each.strip()) for each in word.split(",")})
     if len(found) == 1:
         most = found[0]
@@ -51,51 +50,49 @@ def parse_depths(word: str) -> tuple[int, ...]:
 
 
 def _parse_depth(word: str) -> int:
-    """1,024 tokens are `1k`."""
+    """Parse a depth; 1,024 tokens are `1k`. Raise UserError."""
     found = _DEPTH.fullmatch(word)
     value = int(found[1]) * (1024 if found[2] else 1) if found else 0
     if not LEAST_DEPTH <= value <= MOST_DEPTH:
         raise UserError(
-            f"`{word[:40]}` is no depth: it is a number of tokens from {LEAST_DEPTH} to {MOST_DEPTH >> 20}M",
-            "say for example `--depth 4k,32k,128k`",
+            f"invalid depth `{word[:40]}`: it must be a number of tokens from {LEAST_DEPTH} to {MOST_DEPTH >> 20}M",
+            "for example `--depth 4k,32k,128k`",
         )
     return value
 
 
 def parse_concurrency(word: str) -> tuple[int, ...]:
-    """`1,2,4,8`: requests at once, each number a load of its own. Raises UserError."""
+    """Parse `1,2,4,8`: requests at once, each number a load of its own. Raise UserError."""
     words = [each.strip() for each in word.split(",")]
     if not all(re.fullmatch(r"[1-9]\d{0,2}", each) and int(each) <= MOST_AT_ONCE for each in words):
         raise UserError(
-            f"`{word[:40]}` is no list of numbers from 1 to {MOST_AT_ONCE}", "say for example `--concurrency 1,2,4,8`"
+            f"`{word[:40]}` is no list of numbers from 1 to {MOST_AT_ONCE}", "for example `--concurrency 1,2,4,8`"
         )
     return tuple(sorted({int(each) for each in words}))
 
 
 def parse_duration(word: str) -> int:
-    """`90s`, `15m`, `1h`. Raises UserError."""
+    """Parse `90s`, `15m`, `1h`. Raise UserError."""
     found = _TIME.fullmatch(word)
     value = int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else 0
     if not LEAST_SECONDS <= value <= MOST_SECONDS:
-        raise UserError(
-            f"`{word[:40]}` is no time from {LEAST_SECONDS}s to {MOST_SECONDS // 60}m", "say for example `15m`"
-        )
+        raise UserError(f"`{word[:40]}` is no time from {LEAST_SECONDS}s to {MOST_SECONDS // 60}m", "for example `15m`")
     return value
 
 
 def parse_watts(word: str, most: int = MOST_STEPS) -> tuple[int, ...]:
-    """`200W..350W/10W`, or `200W,250W,300W`: so many power limits at most, from the least on. Raises UserError."""
+    """Parse `200W..350W/10W`, or `200W,250W,300W`: at most `most` power limits, in ascending order. Raise UserError."""
     if spanned := _WATTS_RANGE.fullmatch(word):
         least, last, step = map(int, spanned.groups())
-        # The last one is what is named, also where the step does not end there.
+        # The named end belongs to it, also if the step does not end there.
         found = sorted({*range(least, last + 1, step), last}) if least <= last else []
     else:
         words = [_WATTS.fullmatch(each.strip()) for each in word.split(",")]
         found = sorted({int(each[1]) for each in words if each}) if all(words) else []
     if not found or not LEAST_WATTS <= found[0] <= found[-1] <= MOST_WATTS:
         raise UserError(
-            f"`{word[:40]}` says no power limits from {LEAST_WATTS} to {MOST_WATTS} W",
-            "say for example `--power 200W..350W/10W`, or `--power 200W,250W,300W`",
+            f"invalid power limits `{word[:40]}`: they must lie between {LEAST_WATTS} and {MOST_WATTS} W",
+            "for example `--power 200W..350W/10W`, or `--power 200W,250W,300W`",
         )
     if not 2 <= len(found) <= most:
         many = "one power limit makes" if len(found) == 1 else f"{len(found)} power limits make"
@@ -104,17 +101,17 @@ def parse_watts(word: str, most: int = MOST_STEPS) -> tuple[int, ...]:
 
 
 _LADDER, _ENERGY, _LIMIT = 3600, 300, 60
-"""Seconds that a prefill of hundreds of thousands of tokens may take, long answers, and a power limit in a round."""
+"""Seconds that a prefill of hundreds of thousands of tokens may take, long responses, and a power limit in a round."""
 
-_ANEW = "depths are read anew each: the server does not take tokens, as llama.cpp does"
+_ANEW = "each depth is read from its beginning: unlike llama.cpp, the server does not accept tokens"
 
 REST_SECONDS = 2.0
-"""How long nothing is asked, for what is taken at rest."""
+"""How long to wait without requests, to measure the power at rest."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Depths, numbers of requests at once, seconds of a soak, energy, power limits; nothing that was not asked for."""
+    """The selected depths, numbers of requests at once, seconds of a soak, energy and power limits."""
 
     depths: tuple[int, ...] = ()
     levels: tuple[int, ...] = ()
@@ -124,17 +121,17 @@ class Selection:
 
     @property
     def most_seconds(self) -> float:
-        """How long they may take beside the quick measurement: nobody knows beforehand how slow a server is."""
+        """The most seconds of the workloads, without the quick measurement: the server's speed is still unknown."""
         more = _LADDER * bool(self.depths) + 2 * LOAD_SECONDS * len(self.levels)
         return more + 1.2 * self.soak + _ENERGY * self.energy + POWER_ROUNDS * _LIMIT * len(self.limits)
 
     @property
     def rest_seconds(self) -> float:
-        """How long nothing is asked before all else."""
+        """The seconds without requests at the beginning."""
         return ENERGY_REST_SECONDS if self.energy else REST_SECONDS
 
     def series(self, known: ServerProfile) -> tuple[Series, ...]:
-        """Those of single requests."""
+        """Return the series of single requests."""
         found: list[Series] = []
         if self.energy and (energy := energy_series(suite().prompts["prose"][0], known)):
             found.append(energy)
@@ -146,14 +143,14 @@ class Selection:
 
     @staticmethod
     def beforehand(series: Sequence[Series]) -> tuple[str, ...]:
-        """Sentences of what is done to the host, and for how long."""
+        """Return the announcements of what will be done to the host, and for how long."""
         return tuple(each.beforehand for each in series if isinstance(each, PowerSeries))
 
     def workloads(self, served: Served) -> tuple[tuple[Workload, ...], tuple[str, ...]]:
-        """What can be measured, and sentences of what cannot, or otherwise than somebody may think."""
+        """Return the workloads that the server supports, and notes on the others."""
         found = [*self._ladder(served), *self._load(served)]
         workloads = tuple(workload for workload, _ in found if workload is not None)
-        return workloads, tuple(said for _, said in found if said)
+        return workloads, tuple(note for _, note in found if note)
 
     def _ladder(self, served: Served) -> Iterator[tuple[Workload | None, str | None]]:
         if not self.depths:

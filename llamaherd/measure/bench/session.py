@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -13,10 +12,17 @@ from llamaherd.host.ssh import RemoteError
 from llamaherd.measure.bench.job import Job, ProgressReporter, Workload, WorkloadContext, approximate_text, seconds_left
 from llamaherd.measure.client.endpoint import Served
 from llamaherd.measure.client.http_client import Answer, Failure
-from llamaherd.measure.client.requests import Requests, RequestSpec, Series, SeriesProgress, Step, run_from_answer
-from llamaherd.measure.client.suite import MOST_CACHE_BUSTERS, suite
-from llamaherd.measure.meter.meter import Meter, Watch, with_telemetry
-from llamaherd.measure.meter.obstacles import obstacles
+from llamaherd.measure.client.requests import (
+    MOST_CACHE_BUSTERS,
+    Requests,
+    RequestSpec,
+    Series,
+    SeriesProgress,
+    Step,
+    run_from_answer,
+    suite,
+)
+from llamaherd.measure.meter.meter import Meter, Watch, obstacles, with_telemetry
 from llamaherd.measure.meter.usage import combined_telemetry
 from llamaherd.measure.results.metrics import DECODE
 from llamaherd.measure.results.result import Cell, Condition, Run, Telemetry
@@ -25,9 +31,9 @@ from llamaherd.text.numbers import utc_stamp
 
 _TOKENS, _FEWEST, _MOST_ASKED = 48, 2, 6
 _STEADY = 0.03
-"""The share within which two in a row must agree."""
+"""The share within which two successive requests must agree."""
 _SHARE = 0.15
-"""Of the time, that warming up may take."""
+"""The share of the time that warming up may take."""
 _CONDITION = Condition(kind="prose")
 
 
@@ -41,7 +47,7 @@ class WarmUp:
 
 
 def warm_up(requests: Requests, seconds: float) -> WarmUp:
-    """Ask until two in a row are alike, or a share of the time is over. Raises UserError where it does not answer."""
+    """Send requests until two successive ones agree, or a share of the time is over. Raise UserError if one fails."""
     until, runs = time.monotonic() + _SHARE * seconds, list[Run]()
     while len(runs) < _FEWEST or (len(runs) < _MOST_ASKED and time.monotonic() < until and not _steady(runs)):
         prompts = suite().prompts["prose"]
@@ -67,14 +73,14 @@ def _steady(runs: list[Run]) -> bool:
 
 
 _LOOK_EVERY = 20.0
-"""Seconds after which it is looked who else is there."""
+"""Seconds between two inspections for other programs."""
 _SEE = "see `herd verify` and the server's log"
 _OTHERS = ("busy", "gpu-shared", "host-busy")
-"""What somebody else may do meanwhile."""
+"""The obstacles that other programs may cause meanwhile."""
 
 
 class Session:
-    """One program's part of a measurement. `took` is what runs of each cell took, `began` when the first step did."""
+    """One program's part of a measurement. `took` is the telemetry by cell, `began` when the first step did."""
 
     def __init__(
         self,
@@ -88,7 +94,7 @@ class Session:
         overruled: Sequence[str] = (),
         hold: Callable[[int | None], None] | None = None,
     ) -> None:
-        """`hold` holds each GPU to so many watts, and with None to what it was held to before."""
+        """Prepare; `hold` sets the power limit of each GPU, or with None restores it."""
         self.began = time.monotonic()
         self.took: dict[int, list[Telemetry]] = {}
         self._job, self._requests, self._watch, self._meter = job, requests, watch, meter
@@ -103,7 +109,7 @@ class Session:
         self._looked, self._since_look = time.monotonic(), list[tuple[int, int]]()
 
     def run(self, series: Sequence[Series]) -> None:
-        """All of them, each to its end. Raises UserError where the server, or its host, does not answer any more."""
+        """Run all series to their end. Raise UserError if the server or its host does not respond any more."""
         try:
             for each in series:
                 self._run(each)
@@ -122,11 +128,11 @@ class Session:
     def run_workload(
         self, workload: Workload, served: Served, text_of: Callable[[int], str] = approximate_text
     ) -> None:
-        """All of a workload, and then a look around. Raises UserError where the server does not answer any more."""
-        road = WorkloadContext(served, self._requests.salts, lambda: time.time() - self._epoch, text_of)
+        """Run a workload, and inspect the host afterwards. Raise UserError if the server does not respond any more."""
+        context = WorkloadContext(served, self._requests.salts, lambda: time.time() - self._epoch, text_of)
         began = time.monotonic()
         try:
-            for cell, run in workload.runs(road):
+            for cell, run in workload.runs(context):
                 condition = workload.conditions[cell]
                 share = (cell + 1) / len(workload.conditions)
                 left = seconds_left(share, time.monotonic() - began)
@@ -154,20 +160,18 @@ class Session:
         self._hold_to(step.watts)
         if step.rest:
             time.sleep(step.rest)
-        groups = [step.asks] if step.at_once else [(ask,) for ask in step.asks]
-        for asks in groups:
+        for ask in step.asks:
             began = self._watch.begin()
             at = time.time() - self._epoch
-            answers = self._answers(asks)
+            answer = self._requests.send(ask, self._until - time.monotonic())
             took = self._watch.end(began)
-            for ask, answer in zip(asks, answers, strict=True):
-                self._keep(series, step, ask, answer, at, took if len(asks) == 1 else None)
-            numbers = {self._places[series.conditions[ask.cell]] for ask in asks if ask.cell is not None}
-            if took and len(numbers) == 1:
-                self.took.setdefault(numbers.pop(), []).append(took)
+            condition = None if ask.cell is None else series.conditions[ask.cell]
+            self._keep(condition, answer, at, took)
+            if took and condition is not None:
+                self.took.setdefault(self._places[condition], []).append(took)
 
     def _hold_to(self, watts: int | None) -> None:
-        """Have each GPU held to so many watts from now on. Raises UserError where it is not."""
+        """Set the power limit of each GPU. Raise UserError if that fails."""
         if watts == self._held or self._hold is None:
             return
         try:
@@ -176,47 +180,34 @@ class Session:
             raise self._ended(error.message, error.help) from None
         self._held = watts
 
-    def _answers(self, asks: Sequence[RequestSpec]) -> list[Answer | Failure]:
-        left = self._until - time.monotonic()
-        if len(asks) == 1:
-            return [self._requests.send(asks[0], left)]
-        with ThreadPoolExecutor(len(asks)) as pool:
-            return list(pool.map(lambda ask: self._requests.send(ask, left), asks))
-
-    def _keep(
-        self, series: Series, step: Step, ask: RequestSpec, answer: Answer | Failure, at: float, took: Telemetry | None
-    ) -> None:
-        """Put a run into the journal. Raises UserError where the server failed, or is another one now."""
-        condition = series.conditions[ask.cell] if ask.cell is not None else None
+    def _keep(self, condition: Condition | None, answer: Answer | Failure, at: float, took: Telemetry | None) -> None:
+        """Add a run to the journal. Raise UserError if the server failed, or was restarted."""
         if not self._watch.server_is_there:
             raise self._ended(self._gone)
         if isinstance(answer, Failure) and (answer.why != "empty" or condition is None):
             raise self._ended(answer.message, answer.help)
         if condition is None:
             return
-        if isinstance(answer, Failure):
-            run = Run(at=round(at, 3), start=self._start, block=step.block, excluded=answer.message)
-        else:
-            run = with_telemetry(run_from_answer(answer, condition, at=at, start=self._start, block=step.block), took)
-        if condition.cache == "warm" and run.cache_n == 0:
-            run = run.model_copy(update={"excluded": "nothing of the prompt came from the cache"})
+        run = run_from_answer(answer, condition, at=at, start=self._start)
+        if isinstance(answer, Answer):
+            run = with_telemetry(run, took)
         number = self._places[condition]
         self._since_look.append((number, len(self._journal.result.cells[number].runs)))
         self._journal.add_run(number, run)
 
     @property
     def _gone(self) -> str:
-        """That what was measured runs no more."""
+        """The message that the measured server ended."""
         if self._job.group is None:
             return "the server ended, or was restarted, while it was measured"
-        other = f"another model of group {self._job.group.name} was asked for"
+        other = f"another model of group {self._job.group.name} was requested"
         return f"{other}, or the server ended, while {self._job.instance.name} was measured"
 
     def _ended(self, message: str, help_: str = _SEE) -> UserError:
-        return UserError(f"{message}; what was measured by then is kept in {self._journal.path}", help_)
+        return UserError(f"{message}; the measurements so far are kept in {self._journal.path}", help_)
 
     def _look_around(self) -> None:
-        """Exclude what was measured since the last look where somebody else is there by now."""
+        """Inspect the host, and exclude the runs since the last inspection if other programs or clients are there."""
         found = obstacles(self._meter.look(), self._job.plan, self._job.instance)
         in_the_way = [each for each in found if each.code in self._minded]
         for each in in_the_way:
@@ -227,10 +218,10 @@ class Session:
         self._looked, self._since_look = time.monotonic(), []
 
     def telemetry_of(self, cell: int) -> Telemetry | None:
-        """What the runs of a cell took, put together."""
+        """Return the combined telemetry of a cell's runs."""
         return combined_telemetry(self.took.get(cell, []))
 
 
 def utc_now() -> str:
-    """The time as results have it."""
+    """Return the time in the format of results."""
     return utc_stamp(datetime.now(UTC))

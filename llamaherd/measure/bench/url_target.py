@@ -6,8 +6,8 @@ import re
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,10 +23,20 @@ from llamaherd.measure.bench.job import (
     seconds_left,
 )
 from llamaherd.measure.bench.session import WarmUp, utc_now, warm_up
-from llamaherd.measure.client.endpoint import Served, count_tokens
+from llamaherd.measure.client.endpoint import LETTERS_A_TOKEN, Served, count_tokens, estimate_tokens
 from llamaherd.measure.client.http_client import Answer, Failure
-from llamaherd.measure.client.requests import Requests, RequestSpec, Series, SeriesProgress, Step, run_from_answer
-from llamaherd.measure.client.suite import MOST_CACHE_BUSTERS, long_text, long_text_of, suite
+from llamaherd.measure.client.requests import (
+    MOST_CACHE_BUSTERS,
+    Requests,
+    RequestSpec,
+    Series,
+    SeriesProgress,
+    Step,
+    long_text,
+    long_text_of,
+    run_from_answer,
+    suite,
+)
 from llamaherd.measure.results.result import (
     BY_URL,
     Cell,
@@ -43,21 +53,19 @@ from llamaherd.measure.results.result import (
 )
 from llamaherd.measure.results.store import Journal, last_result, read_result
 
-URL_NOTE = "measured by its URL alone: machine, GPUs, driver and the model's files are not known"
-NO_CACHE_COUNTS = (
-    "the server does not tell what came from its cache: prompts begin as none before, and no more is known"
-)
+URL_NOTE = "measured by its URL alone: machine, GPUs, driver and the model's files are unknown"
+NO_CACHE_COUNTS = "the server does not report what came from its cache; each prompt has a new beginning"
 
 _PROBE, _PROBE_SALT, _ANSWERED = 4000, MOST_CACHE_BUSTERS - 100, 8
-"""Letters of a text whose tokens are counted by the server's own count of a prompt, and tokens of its answer."""
+"""Letters of a text whose tokens are taken from the usage of a prompt, and tokens of its response."""
 
-_ABOUT, _LETTERS, _CONTEXT = 32, 4, 8192
-"""Tokens around a text; letters of a token, and tokens of a context, where a server tells neither."""
+_ABOUT, _CONTEXT = 32, 8192
+"""Tokens around a text, and of a context if a server reports none."""
 
 
 @dataclass(frozen=True)
 class UrlTarget:
-    """A server by its URL, what people call it, and how long its measurement may take."""
+    """A server by its URL, its label, and how long its measurement may take."""
 
     served: Served
     label: str
@@ -71,41 +79,41 @@ class UrlTarget:
 
 
 def folder_name(label: str) -> str:
-    """A label as the name of a folder."""
+    """Return a label as the name of a folder."""
     return re.sub(r"[^a-z0-9._-]+", "-", label.lower()).strip("._-")[:40].rstrip("._-") or "server"
 
 
 def target_label(served: Served, name: str | None) -> str:
-    """What people call a server: as they say, or by its model and its host."""
+    """Return the label of a server: its `name`, or its model and host."""
     return name or f"{served.model.rpartition('/')[2]} at {urlsplit(served.target.url).hostname}"
 
 
 def measure_url(
-    visit: UrlTarget, make: MakeSeries, workloads: Sequence[Workload], reporter: ProgressReporter
+    target: UrlTarget, make: MakeSeries, workloads: Sequence[Workload], reporter: ProgressReporter
 ) -> SavedResult:
-    """The result of all series and workloads. Raises UserError where the server cannot be measured."""
-    return _Measurement(visit, reporter).run(make, workloads)
+    """Measure all series and workloads. Raise UserError if the server cannot be measured."""
+    return _Measurement(target, reporter).run(make, workloads)
 
 
 class _Measurement:
     """One measurement."""
 
-    def __init__(self, visit: UrlTarget, reporter: ProgressReporter) -> None:
-        self._visit, self._reporter, self._began = visit, reporter, utc_now()
+    def __init__(self, target: UrlTarget, reporter: ProgressReporter) -> None:
+        self._target, self._reporter, self._began = target, reporter, utc_now()
         self._epoch = time.monotonic()
-        self._until = self._epoch + visit.seconds
-        served = visit.served
+        self._until = self._epoch + target.seconds
+        served = target.served
         self._requests = Requests(served.target, served.chat, served.model, secrets.token_hex(8))
         self._steps = 0
 
     def run(self, make: MakeSeries, workloads: Sequence[Workload]) -> SavedResult:
-        """All of it."""
-        self._reporter.progress(0.0, self._visit.seconds, "warming up")
-        warm = warm_up(self._requests, self._visit.seconds)
+        """Run it, and save its result."""
+        self._reporter.progress(0.0, self._target.seconds, "warming up")
+        warm = warm_up(self._requests, self._target.seconds)
         known = self._known(warm)
         series = make(known)
         begun = self._begun(warm, known, (*series, *workloads))
-        with Journal.begin(self._visit.results, begun) as journal:
+        with Journal.begin(self._target.results, begun) as journal:
             places = {cell.condition: number for number, cell in enumerate(begun.cells)}
             try:
                 for each in series:
@@ -113,7 +121,7 @@ class _Measurement:
                 for workload in workloads:
                     self._run_workload(workload, journal, places)
             except UserError as error:
-                kept = f"{error.message}; what was measured by then is kept in {journal.path}"
+                kept = f"{error.message}; the measurements so far are kept in {journal.path}"
                 raise UserError(kept, error.help) from None
             journal.result = _with_notes(journal.result)
             path = journal.finish(utc_now())
@@ -132,35 +140,30 @@ class _Measurement:
         return SeriesProgress(cells, self._until - time.monotonic(), self._steps)
 
     def _runs(self, series: Series, step: Step) -> Iterator[tuple[int, Run]]:
-        """The runs of a step. Raises UserError where the server does not answer."""
-        for asks in [step.asks] if step.at_once else [(ask,) for ask in step.asks]:
+        """Yield the runs of a step. Raise UserError if a request fails."""
+        for ask in step.asks:
             at = time.monotonic() - self._epoch
-            for ask, answer in zip(asks, self._answers(asks), strict=True):
-                if isinstance(answer, Failure) and answer.why != "empty":
-                    raise UserError(answer.message, answer.help)
-                if ask.cell is not None:
-                    yield ask.cell, _run(answer, series.conditions[ask.cell], at)
-
-    def _answers(self, asks: Sequence[RequestSpec]) -> list[Answer | Failure]:
-        left = self._until - time.monotonic()
-        with ThreadPoolExecutor(len(asks)) as pool:
-            return list(pool.map(lambda ask: self._requests.send(ask, left), asks))
+            answer = self._requests.send(ask, self._until - time.monotonic())
+            if isinstance(answer, Failure) and answer.why != "empty":
+                raise UserError(answer.message, answer.help)
+            if ask.cell is not None:
+                yield ask.cell, run_from_answer(answer, series.conditions[ask.cell], at=at)
 
     def _run_workload(self, workload: Workload, journal: Journal, places: dict[Condition, int]) -> None:
-        road = WorkloadContext(
-            self._visit.served, self._requests.salts, lambda: time.monotonic() - self._epoch, self._text_of
+        context = WorkloadContext(
+            self._target.served, self._requests.salts, lambda: time.monotonic() - self._epoch, self._text_of
         )
         began = time.monotonic()
-        for cell, run in workload.runs(road):
+        for cell, run in workload.runs(context):
             condition, share = workload.conditions[cell], (cell + 1) / len(workload.conditions)
             left = seconds_left(share, time.monotonic() - began)
             self._reporter.progress(share, left, f"{workload.name}: {condition}")
             journal.add_run(places[condition], run)
 
     def _known(self, warm: WarmUp) -> ServerProfile:
-        context = self._visit.served.context or _CONTEXT
+        context = self._target.served.context or _CONTEXT
         left = max(1.0, self._until - time.monotonic())
-        last = last_result(self._visit.results, BY_URL, self._visit.instance)
+        last = last_result(self._target.results, BY_URL, self._target.instance)
         return ServerProfile(
             left,
             secrets.token_hex(4),
@@ -172,32 +175,30 @@ class _Measurement:
         )
 
     def _text_of(self, tokens: int) -> str:
-        """A text of so many tokens: by the server's tokenizer, or by what it counts of another text."""
-        served = self._visit.served
+        """Return a text of so many tokens: by the server's tokenizer, or by the usage of another prompt."""
+        served = self._target.served
         if count_tokens(served.root, served.model, "one two") is not None:
-            return long_text_of(
-                tokens - _ABOUT, lambda text: count_tokens(served.root, served.model, text) or len(text) // _LETTERS
-            )
+            return long_text_of(tokens - _ABOUT, partial(estimate_tokens, served.root, served.model))
         answer = self._requests.send(RequestSpec(None, long_text(_PROBE), _ANSWERED, salt=_PROBE_SALT), 0.0)
         counted = answer.usage.prompt if isinstance(answer, Answer) and answer.usage else None
-        letters = _PROBE / max(1, counted - _ABOUT) if counted and counted > _ABOUT else _LETTERS
+        letters = _PROBE / max(1, counted - _ABOUT) if counted and counted > _ABOUT else LETTERS_A_TOKEN
         return long_text(round(letters * (tokens - _ABOUT)))
 
     def _begun(self, warm: WarmUp, known: ServerProfile, parts: Sequence[Series | Workload]) -> Result:
-        served = self._visit.served
+        served = self._target.served
         conditions = dict.fromkeys(condition for part in parts for condition in part.conditions)
         rule = "; ".join(f"{part.name}: {part.rule}" for part in parts)
         return Result(
             llamaherd=__version__,
             rig=BY_URL,
-            instance=self._visit.instance,
-            stack=self._visit.label,
+            instance=self._target.instance,
+            stack=self._target.label,
             began=self._began,
             source=Source(notes=(URL_NOTE,)),
             suite=suite().ref,
             method=Method(client="controller", seed=known.seed, warm_up=warm.requests, rule=rule),
             provenance=Provenance(
-                # What is shared has no name of a host in it, wherever it stands: here is told which one that is.
+                # `herd bench --share` removes this name wherever it occurs.
                 host=Host(name=urlsplit(served.target.url).hostname),
                 engine=Engine(kind=served.engine, version=served.version),
                 model=served.model,
@@ -208,18 +209,9 @@ class _Measurement:
         )
 
 
-def _run(answer: Answer | Failure, condition: Condition, at: float) -> Run:
-    if isinstance(answer, Failure):
-        return Run(at=round(at, 3), excluded=answer.message)
-    run = run_from_answer(answer, condition, at=at)
-    if condition.cache == "warm" and run.cache_n == 0:
-        return run.model_copy(update={"excluded": "nothing of the prompt came from the cache"})
-    return run
-
-
 def _with_notes(result: Result) -> Result:
-    """With what is less known by its runs alone, and without conditions that nothing was measured of."""
+    """Add the notes that follow from its runs, and remove conditions without runs."""
     cells = tuple(cell for cell in result.cells if cell.runs)
-    told = any(run.cache_n is not None for cell in cells for run in cell.runs)
-    notes = result.source.notes if told else (*result.source.notes, NO_CACHE_COUNTS)
+    counted = any(run.cache_n is not None for cell in cells for run in cell.runs)
+    notes = result.source.notes if counted else (*result.source.notes, NO_CACHE_COUNTS)
     return result.model_copy(update={"cells": cells, "source": Source(notes=notes)})

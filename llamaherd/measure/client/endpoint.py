@@ -14,13 +14,16 @@ from llamaherd.text.terminal import shown
 _VERSIONED = re.compile(r"/v\d\w*$")
 _MOST_NAMED, _LETTERS = 8, 200
 
+LETTERS_A_TOKEN = 4
+"""Letters of a token, roughly."""
+
 
 @dataclass(frozen=True)
 class Served:
-    """A server by its URL. `root` is where llama.cpp's own paths lie, `chat` the path below `target`.
+    """A server by its URL. `root` is the URL of llama.cpp's own paths, `chat` the path below `target`.
 
-    `slots` and `context`, of each slot, are what it says that it has. `native`: it has llama.cpp's own API, which
-    takes tokens and counts what comes from its cache.
+    `slots` and `context`, of each slot, are as the server reports them. `native`: it has llama.cpp's own API, which
+    accepts tokens and counts those from its cache.
     """
 
     target: Target
@@ -35,7 +38,7 @@ class Served:
 
 
 def inspect_url(target: Target, model: str | None = None) -> Served:
-    """What a URL serves. Raises UserError in a sentence where it is no such server."""
+    """Return what a URL serves. Raise UserError if it is no server of models."""
     base = replace(target, url=target.url.rstrip("/"))
     versioned = _VERSIONED.search(urlsplit(base.url).path)
     root = replace(base, url=base.url[: -len(versioned[0])]) if versioned else base
@@ -53,12 +56,12 @@ def inspect_url(target: Target, model: str | None = None) -> Served:
 
 
 def unusable_url(target: Target, failed: Failure) -> UserError:
-    """That a URL cannot be measured, and why."""
+    """Return the error that a URL cannot be measured, with the reason."""
     return UserError(f"{_address(target)}: {failed.message}", failed.help)
 
 
 def _address(target: Target) -> str:
-    """A URL as people are shown it: without users, passwords and queries, which may hold keys."""
+    """Return a URL for messages: without users, passwords and queries, which may hold keys."""
     return shown(re.sub(r"//[^/]*@", "//", re.split(r"[?#]", target.url)[0]))[:_LETTERS]
 
 
@@ -74,9 +77,9 @@ def _models(value: Any) -> list[dict[str, Any]]:
 
 
 def _select_model(models: list[dict[str, Any]], model: str | None, target: Target) -> dict[str, Any]:
-    """The model that was named, or the only one."""
+    """Return the named model, or the only one."""
     if model is not None:
-        # Many servers answer to names that they do not list: whether this one does is seen when it is asked.
+        # Many servers accept names that they do not list: the first request shows whether this one does.
         return next((each for each in models if each["id"] == model), {"id": model})
     if len(models) == 1:
         return models[0]
@@ -84,32 +87,30 @@ def _select_model(models: list[dict[str, Any]], model: str | None, target: Targe
         raise UserError(f"{_address(target)} names no model", "name it with `--model NAME`")
     names = ", ".join(shown(str(each["id"]))[:_LETTERS] for each in models[:_MOST_NAMED])
     more = f" and {len(models) - _MOST_NAMED:,} more" if len(models) > _MOST_NAMED else ""
-    raise UserError(f"{_address(target)} serves {len(models):,} models", f"say which with `--model`: {names}{more}")
+    raise UserError(f"{_address(target)} serves {len(models):,} models", f"choose one with `--model`: {names}{more}")
 
 
 def _engine_of(served: Served, entry: dict[str, Any]) -> Served:
-    """With what the engine tells of itself: each in its own way."""
+    """Add what the engine reports about itself; each engine has its own paths."""
     if entry.get("owned_by") == "vllm":
         return replace(served, engine="vllm", version=_version(served, "/version"))
-    props = _object(request_json(served.root, "/props"))
-    if not (build := _text(props.get("build_info"))):
+    facts = server_facts(served.root, "/props")
+    if not facts.build:
         version = _version(served, "/api/version")
         return replace(served, engine="ollama", version=version) if version else served
-    settings = props.get("default_generation_settings")
-    context = _count(settings.get("n_ctx")) if isinstance(settings, dict) else None
     return replace(
         served,
-        version=build,
-        context=context or served.context,
-        slots=_count(props.get("total_slots")),
+        version=facts.build,
+        context=facts.context or served.context,
+        slots=facts.slots,
         native=is_native(served.root, served.model),
     )
 
 
 def is_native(root: Target, model: str) -> bool:
-    """Whether there is llama.cpp's own API: of others, only vLLM has a path of this name, and asks otherwise."""
-    said = request_json(root, "/tokenize", {"model": model, "content": "one two"})
-    tokens = _object(said).get("tokens")
+    """Check for llama.cpp's own API. Of other engines, only vLLM has a path of this name, with another body."""
+    found = request_json(root, "/tokenize", {"model": model, "content": "one two"})
+    tokens = _object(found).get("tokens")
     return isinstance(tokens, list) and bool(tokens) and all(type(each) is int for each in tokens)
 
 
@@ -131,7 +132,7 @@ def _count(value: object) -> int | None:
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What it says that it has: of a slot of its cache, how many of them, and what it was built from."""
+    """What a server reports: the context of a slot, the number of slots, and its build."""
 
     context: int | None = None
     slots: int | None = None
@@ -139,24 +140,20 @@ class ServerFacts:
 
 
 def server_facts(target: Target, props_path: str | None) -> ServerFacts:
-    """By the path where llama.cpp and ik_llama.cpp tell it; nothing where there is none."""
-    found = request_json(target, props_path) if props_path else None
-    if not isinstance(found, JsonResponse) or not isinstance(found.value, dict):
-        return ServerFacts()
-    settings, build = found.value.get("default_generation_settings"), found.value.get("build_info")
+    """Request the facts from the path of llama.cpp and ik_llama.cpp; without a path there are none."""
+    props = _object(request_json(target, props_path)) if props_path else {}
+    settings = props.get("default_generation_settings")
     context = settings.get("n_ctx") if isinstance(settings, dict) else None
-    slots = _token_count(found.value.get("total_slots"))
-    return ServerFacts(_token_count(context), slots, build if isinstance(build, str) else None)
+    return ServerFacts(_count(context), _count(props.get("total_slots")), _text(props.get("build_info")))
 
 
 def count_tokens(target: Target, model: str, text: str) -> int | None:
-    """How many tokens a text has by the server's own tokenizer: `content` is llama.cpp's word, `prompt` vLLM's."""
-    found = request_json(target, "/tokenize", {"model": model, "content": text, "prompt": text})
-    if not isinstance(found, JsonResponse) or not isinstance(found.value, dict):
-        return None
-    tokens = found.value.get("tokens")
-    return len(tokens) if isinstance(tokens, list) else _token_count(found.value.get("count"))
+    """Count the tokens of a text by the server's own tokenizer: llama.cpp reads `content`, vLLM `prompt`."""
+    found = _object(request_json(target, "/tokenize", {"model": model, "content": text, "prompt": text}))
+    tokens = found.get("tokens")
+    return len(tokens) if isinstance(tokens, list) else _count(found.get("count"))
 
 
-def _token_count(value: object) -> int | None:
-    return value if type(value) is int and 0 <= value < 1 << 40 else None
+def estimate_tokens(target: Target, model: str, text: str) -> int:
+    """Count the tokens of a text, or estimate them for a server without a tokenizer API."""
+    return count_tokens(target, model, text) or len(text) // LETTERS_A_TOKEN

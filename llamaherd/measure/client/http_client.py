@@ -16,23 +16,26 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
 MOST_LINE, MOST_BYTES, MOST_PIECES = 1 << 20, 64 << 20, 200_000
-"""Bytes of a line and of an answer, and pieces of it: an honest piece has some 300 bytes."""
+"""Bytes of a line and of a response, and its pieces: an honest piece has some 300 bytes."""
 
 _LETTERS = 300
-"""Of what a server says is wrong."""
+"""Letters of a server's error message that are kept."""
 
 
 class NonsenseError(Exception):
-    """What no server that streams an answer says: a clause to follow its name."""
+    """Something that no server of models sends; the text is a clause that follows "the server"."""
 
 
 class RefusedError(Exception):
-    """What a server says in the middle of a stream that it cannot go on for."""
+    """The error that a server reports in the middle of a stream."""
 
 
 @dataclass(frozen=True)
 class Timings:
-    """What llama.cpp and ik_llama.cpp tell of a request; ik_llama.cpp has no `cache_n`. None: not told."""
+    """The timings of a request that llama.cpp and ik_llama.cpp report; ik_llama.cpp has no `cache_n`.
+
+    None: not reported.
+    """
 
     cache_n: int | None = None
     prompt_n: int | None = None
@@ -45,7 +48,7 @@ class Timings:
 
 @dataclass(frozen=True)
 class Usage:
-    """What the API of OpenAI tells of a request."""
+    """The usage of a request that the API of OpenAI reports."""
 
     prompt: int | None = None
     cached: int | None = None
@@ -54,9 +57,9 @@ class Usage:
 
 @dataclass(frozen=True)
 class Piece:
-    """Text that came at once: when, in milliseconds since the request was sent, and how much.
+    """Text that arrived at once: when, in milliseconds since the request was sent, and how much.
 
-    `tokens` are those that there are so far, where the engine says so with each piece.
+    `tokens` counts all tokens so far, if the engine reports it with each piece.
     """
 
     at: float
@@ -73,10 +76,10 @@ class Events:
     _size: int = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The data of all events that end in these bytes. Raises NonsenseError."""
+        """Yield the data of all events that end in these bytes. Raise NonsenseError."""
         self._size += len(data)
         if self._size > MOST_BYTES:
-            raise NonsenseError(f"answers with more than {MOST_BYTES >> 20} MiB")
+            raise NonsenseError(f"sends more than {MOST_BYTES >> 20} MiB")
         *lines, self._left = (self._left + data).split(b"\n")
         if len(self._left) > MOST_LINE:
             raise NonsenseError(f"sends a line of more than {MOST_LINE >> 20} MiB")
@@ -93,7 +96,7 @@ class Events:
 
 @dataclass
 class Reading:
-    """What has come so far of one answer, be it of a chat, of a completion, or in llama.cpp's own form."""
+    """What has arrived so far of one response of a chat, of a completion, or of llama.cpp's own API."""
 
     pieces: list[Piece] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
@@ -103,23 +106,23 @@ class Reading:
     done: bool = False
 
     def take(self, data: bytes, at: float) -> None:
-        """Take the data of an event that came at this time. Raises NonsenseError and RefusedError."""
+        """Add the data of an event that arrived at this time. Raise NonsenseError and RefusedError."""
         if data.strip() == b"[DONE]":
             self.done = True
             return
         event = _object(data)
         if "error" in event:
-            raise RefusedError(error_text(event) or "it says that something went wrong, and not what")
+            raise RefusedError(error_text(event) or "it reports an error without a message")
         self._take_figures(event)
         if text := self._take_text(event):
             self.texts.append(text)
             tokens = self.timings.predicted_n if self.timings and "timings" in event else None
             self.pieces.append(Piece(at, len(text), tokens))
             if len(self.pieces) > MOST_PIECES:
-                raise NonsenseError(f"answers in more than {MOST_PIECES:,} pieces")
+                raise NonsenseError(f"sends more than {MOST_PIECES:,} pieces")
 
     def _take_text(self, event: dict[str, Any]) -> str:
-        """The text of an event: of thoughts as well, as these are tokens like any other."""
+        """Return the text of an event, with the model's thoughts: they are tokens like any other."""
         texts: list[object] = [event.get("content")]
         for choice in _objects(event.get("choices")):
             delta = choice.get("delta")
@@ -132,42 +135,42 @@ class Reading:
         return "".join(text for text in texts if isinstance(text, str))
 
     def _take_figures(self, event: dict[str, Any]) -> None:
-        if isinstance(told := event.get("timings"), dict):
-            self.timings = timings_of(told)
-        if isinstance(told := event.get("usage"), dict):
-            details = told.get("prompt_tokens_details")
+        if isinstance(found := event.get("timings"), dict):
+            self.timings = timings_of(found)
+        if isinstance(found := event.get("usage"), dict):
+            details = found.get("prompt_tokens_details")
             cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
-            self.usage = Usage(_count(told.get("prompt_tokens")), cached, _count(told.get("completion_tokens")))
+            self.usage = Usage(_count(found.get("prompt_tokens")), cached, _count(found.get("completion_tokens")))
 
 
-def timings_of(told: Mapping[str, Any]) -> Timings:
-    """What an engine tells of a request, whatever stands there."""
+def timings_of(reported: Mapping[str, Any]) -> Timings:
+    """Return the timings that an engine reports, without values that are no numbers."""
     return Timings(
-        cache_n=_count(told.get("cache_n")),
-        prompt_n=_count(told.get("prompt_n")),
-        prompt_ms=_time(told.get("prompt_ms")),
-        predicted_n=_count(told.get("predicted_n")),
-        predicted_ms=_time(told.get("predicted_ms")),
-        draft_n=_count(told.get("draft_n")),
-        draft_n_accepted=_count(told.get("draft_n_accepted")),
+        cache_n=_count(reported.get("cache_n")),
+        prompt_n=_count(reported.get("prompt_n")),
+        prompt_ms=_time(reported.get("prompt_ms")),
+        predicted_n=_count(reported.get("predicted_n")),
+        predicted_ms=_time(reported.get("predicted_ms")),
+        draft_n=_count(reported.get("draft_n")),
+        draft_n_accepted=_count(reported.get("draft_n_accepted")),
     )
 
 
 def error_text(event: dict[str, Any]) -> str | None:
-    """What a server says is wrong, in the ways that there are to say it."""
+    """Return the error message of a server, from any of the places where servers put it."""
     error = event.get("error")
     message = error.get("message") if isinstance(error, dict) else error
     return _text(message) or _text(event.get("message")) or _text(event.get("detail"))
 
 
 def reason(error: Exception) -> str:
-    """What went wrong with a connection."""
-    said = error.strerror if isinstance(error, OSError) else None
-    return short(said or str(error) or type(error).__name__)
+    """Return what went wrong with a connection."""
+    message = error.strerror if isinstance(error, OSError) else None
+    return short(message or str(error) or type(error).__name__)
 
 
 def short(text: str) -> str:
-    """One line of at most so many letters, with nothing in it that a terminal would obey."""
+    """Return one line of at most `_LETTERS` letters, without characters that control a terminal."""
     line = "".join(c for c in " ".join(text.split()) if c.isprintable())
     return line if len(line) <= _LETTERS else f"{line[: _LETTERS - 1]}…"
 
@@ -202,7 +205,7 @@ def _count(value: object) -> int | None:
 
 
 def _time(value: object) -> float | None:
-    """Milliseconds that something took: nothing takes none."""
+    """Return the milliseconds that something took; None if there is no number above 0."""
     number = _number(value)
     return float(number) if number else None
 
@@ -213,7 +216,7 @@ _MOST_ERROR, _BLOCK = 64 << 10, 64 << 10
 
 @dataclass(frozen=True)
 class Patience:
-    """Seconds: to connect, until the answer begins, between two pieces of it, and for all of it."""
+    """Seconds: to connect, until the response begins, between two pieces of it, and for all of it."""
 
     connect: float = 10.0
     first: float = 900.0
@@ -223,7 +226,7 @@ class Patience:
 
 @dataclass(frozen=True)
 class Target:
-    """A server: the URL that paths are added to, such as http://box:8080, and the key that it wants."""
+    """A server: the URL that paths are added to, such as http://box:8080, and its key."""
 
     url: str
     key: str | None = None
@@ -234,7 +237,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole answer. Times are milliseconds since the request was sent, on an open connection."""
+    """A complete response. Times are milliseconds since the request was sent, on an open connection."""
 
     connect_ms: float
     first_token_ms: float
@@ -249,7 +252,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why there is no whole answer: one sentence and a way out. `pieces` came before that."""
+    """Why there is no complete response, and what to do. `pieces` arrived before the failure."""
 
     why: FailureKind
     message: str
@@ -262,12 +265,12 @@ _HELP: Mapping[FailureKind, str] = {
     "unreachable": "check that the server runs, and its address and port",
     "key": "check the key",
     "path": "check the URL: the API lies below it, mostly at /v1",
-    "busy": "wait until it has loaded, or until nobody else uses it",
+    "busy": "wait until it has loaded, or until no other client uses it",
     "refused": "see the server's log",
     "nonsense": "check that the URL is that of a server of models, and of its API",
     "cut": "see the server's log: it may have crashed, or a proxy ended the connection",
     "late": "see whether the server is stuck, or allow it more time",
-    "empty": "ask it for a longer answer, or see its log",
+    "empty": "request more tokens, or see its log",
 }
 
 Clock = Callable[[], float]
@@ -276,7 +279,7 @@ Clock = Callable[[], float]
 def stream_answer(
     target: Target, path: str, body: Mapping[str, Any], patience: Patience = Patience(), clock: Clock = time.monotonic
 ) -> Answer | Failure:
-    """One streamed answer to a request: `path` is added to the target's URL."""
+    """Send a request, and return the streamed response; `path` is added to the target's URL."""
     return run_exchange(_Streamed, target, path, {**body, "stream": True}, patience, clock)
 
 
@@ -291,13 +294,13 @@ def run_exchange(
     patience: Patience,
     clock: Clock = time.monotonic,
 ) -> T | Failure:
-    """One request and its answer, of this kind; without a body nothing is sent, and something is only looked at."""
+    """Send a request, and return its response of this kind. Without a body it is a GET."""
     try:
         connection, prefix = _connection(target, patience)
         headers = _headers(target, kind.accepted)
         data = None if body is None else json.dumps(body).encode()
     except (ValueError, http.client.InvalidURL) as error:
-        return failure("path", f"the server cannot be asked: {short(str(error))}")
+        return failure("path", f"no request can be sent to the server: {short(str(error))}")
     exchange = kind(connection, target.key, patience, clock)
     try:
         return exchange.run(prefix + path, data, headers)
@@ -306,10 +309,10 @@ def run_exchange(
 
 
 class Exchange(ABC, Generic[T]):
-    """One request and its answer on a connection of their own."""
+    """A request and its response, on a connection of their own."""
 
     accepted: ClassVar[str]
-    """The type of its answer."""
+    """The content type of its response."""
 
     def __init__(
         self, connection: http.client.HTTPConnection, key: str | None, patience: Patience, clock: Clock
@@ -323,7 +326,7 @@ class Exchange(ABC, Generic[T]):
         self._cut.daemon = True
 
     def run(self, path: str, data: bytes | None, headers: Mapping[str, str]) -> T | Failure:
-        """The answer, or why there is none."""
+        """Return the response, or why there is none."""
         began = self._clock()
         try:
             self._connection.connect()
@@ -339,12 +342,12 @@ class Exchange(ABC, Generic[T]):
         except RefusedError as error:
             return self._failed("refused", f"the server gave up: {short(str(error))}")
         except TimeoutError:
-            return self._failed("late", "the server says nothing any more")
+            return self._failed("late", "the server stopped sending")
         except (OSError, http.client.HTTPException, ValueError) as error:
             return self._failed("cut", f"the connection was cut: {reason(error)}")
 
     def end(self) -> None:
-        """Leave nothing open, and nobody waiting."""
+        """Close the connection, and stop the timer."""
         self._cut.cancel()
         self._connection.close()
 
@@ -360,35 +363,38 @@ class Exchange(ABC, Generic[T]):
 
     @abstractmethod
     def _taken(self, response: http.client.HTTPResponse, sent: float) -> T | Failure:
-        """The answer that begins here. Raises NonsenseError and RefusedError."""
+        """Read a response whose header has arrived. Raise NonsenseError and RefusedError."""
 
     def _refused(self, response: http.client.HTTPResponse) -> Failure:
-        """Why, as far as the server says so."""
+        """Return the failure that a response reports by its status."""
         body, status = response.read(_MOST_ERROR), response.status
         try:
             value = json.loads(body)
         except (ValueError, RecursionError):
             value = None
-        said = error_text(value) if isinstance(value, dict) else None
-        said = said or body.decode(errors="replace").strip() or response.reason or "and says nothing"
+        message = error_text(value) if isinstance(value, dict) else None
+        message = message or body.decode(errors="replace").strip() or response.reason or "without a message"
         why: FailureKind = _BY_STATUS.get(status, "refused")
-        return self._failed(why, f"the server answers {status}: {short(said)}", status)
+        return self._failed(why, f"the server returns {status}: {short(message)}", status)
 
     def _failed(self, why: FailureKind, message: str, status: int = 0) -> Failure:
-        """A failure; whatever an answer looks like that we have cut, it was late. Servers may repeat a wrong key."""
+        """Return a failure: "late" if we cut the response ourselves.
+
+        Servers may repeat a wrong key, so the key is removed.
+        """
         if self._overdue:
-            why, message = "late", f"the answer was not whole after {self._patience.total:g} s"
+            why, message = "late", f"the response was incomplete after {self._patience.total:g} s"
         if self._key:
             message = message.replace(self._key, "…")
         return failure(why, message, status, self._pieces)
 
     def _wait(self, seconds: float) -> None:
-        """How long the connection may be silent from now on."""
+        """Set how long the connection may be silent from now on."""
         if self._socket:
             self._socket.settimeout(seconds)
 
     def _cut_off(self) -> None:
-        """End an answer that never ends: a byte now and then keeps every timeout of a socket waiting."""
+        """End a response that never ends: a byte now and then keeps every timeout of a socket waiting."""
         self._overdue = True
         if self._socket:
             # By the plain socket's own method: that of TLS would pull the rug from under who reads.
@@ -397,23 +403,23 @@ class Exchange(ABC, Generic[T]):
 
 
 class _Streamed(Exchange[Answer]):
-    """One whose answer comes piece by piece."""
+    """An exchange whose response arrives piece by piece."""
 
     accepted = "text/event-stream"
 
     def _taken(self, response: http.client.HTTPResponse, sent: float) -> Answer | Failure:
         kind = response.headers.get_content_type()
         if kind != self.accepted:
-            raise NonsenseError(f"streams nothing: its answer is {short(kind)}")
+            raise NonsenseError(f"does not stream: its response is {short(kind)}")
         reading = Reading()
         try:
             self._read(response, sent, reading)
         finally:
             self._pieces = len(reading.pieces)
         if not reading.done and reading.finish is None:
-            return self._failed("cut", "the answer ends in the middle")
+            return self._failed("cut", "the response ends in the middle")
         if not reading.pieces:
-            return self._failed("empty", "the server answered without a single token")
+            return self._failed("empty", "the server's response has no token")
         return Answer(
             connect_ms=self._connect_ms,
             first_token_ms=reading.pieces[0].at,
@@ -443,12 +449,12 @@ _BY_STATUS: Mapping[int, FailureKind] = {401: "key", 403: "key", 404: "path", 40
 
 
 def failure(why: FailureKind, message: str, status: int = 0, pieces: int = 0) -> Failure:
-    """A failure with the way out that goes with it."""
+    """Return a failure with the help for its kind."""
     return Failure(why, message, _HELP[why], status, pieces)
 
 
 def _connection(target: Target, patience: Patience) -> tuple[http.client.HTTPConnection, str]:
-    """A connection that is not open yet, and what paths are added to. Raises ValueError."""
+    """Return a closed connection, and the path that others are added to. Raise ValueError."""
     parts = urlsplit(target.url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("it must begin with http:// or https:// and a host")
@@ -466,7 +472,7 @@ def _connection(target: Target, patience: Patience) -> tuple[http.client.HTTPCon
 
 
 def _headers(target: Target, accepted: str) -> dict[str, str]:
-    """What goes along; an encoded stream would tell no times. Raises ValueError, which does not tell the key."""
+    """Return the headers; a compressed stream would give no times. Raise ValueError, without the key in it."""
     headers = {"Content-Type": "application/json", "Accept": accepted, "Accept-Encoding": "identity"}
     if target.key is not None:
         if not target.key.isascii() or not target.key.isprintable():
@@ -476,15 +482,15 @@ def _headers(target: Target, accepted: str) -> dict[str, str]:
 
 
 MOST_JSON_BYTES = 8 << 20
-"""Bytes of an answer: the numbers of a million tokens."""
+"""Bytes of a response: the numbers of a million tokens."""
 
 SHORT_PATIENCE = Patience(first=60, silence=60, total=120)
-"""For what takes a server no thought."""
+"""For requests that a server completes without generating anything."""
 
 
 @dataclass(frozen=True)
 class JsonResponse:
-    """What a server has answered: any JSON value. `total_ms` is how long it took, on an open connection."""
+    """The JSON value that a server returned. `total_ms` is how long it took, on an open connection."""
 
     value: Any
     total_ms: float
@@ -493,26 +499,26 @@ class JsonResponse:
 def request_json(
     target: Target, path: str, body: Mapping[str, Any] | None = None, patience: Patience = SHORT_PATIENCE
 ) -> JsonResponse | Failure:
-    """What a server says at a path; without a body it is asked by GET."""
+    """Request a path, and return its JSON; without a body by GET."""
     return run_exchange(_JsonExchange, target, path, body, patience)
 
 
 class _JsonExchange(Exchange[JsonResponse]):
-    """One whose answer is one JSON value."""
+    """An exchange whose response is one JSON value."""
 
     accepted = "application/json"
 
     def _taken(self, response: http.client.HTTPResponse, sent: float) -> JsonResponse | Failure:
         kind = response.headers.get_content_type()
         if kind != self.accepted:
-            raise NonsenseError(f"answers with {short(kind)}, and not with JSON")
+            raise NonsenseError(f"sends {short(kind)} instead of JSON")
         data = response.read(MOST_JSON_BYTES + 1)
         total_ms = 1000 * (self._clock() - sent)
         if len(data) > MOST_JSON_BYTES:
-            raise NonsenseError(f"answers with more than {MOST_JSON_BYTES >> 20} MiB")
+            raise NonsenseError(f"sends more than {MOST_JSON_BYTES >> 20} MiB")
         if self._overdue or (response.length or 0) > 0:
-            return self._failed("cut", "the answer ends in the middle")
+            return self._failed("cut", "the response ends in the middle")
         try:
             return JsonResponse(json.loads(data), total_ms)
         except (ValueError, RecursionError):
-            raise NonsenseError("answers with what is no JSON") from None
+            raise NonsenseError("sends invalid JSON") from None

@@ -1,23 +1,132 @@
-"""Define the requests of a series, send them, and turn each answer into a run."""
+"""The prompt suite, and the requests of a series: send them, and turn each response into a run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gzip
+import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from llamaherd.measure.client.http_client import Answer, Failure, Patience, Target, stream_answer
-from llamaherd.measure.client.suite import cache_buster
-from llamaherd.measure.results.result import Cell, Condition, Run
+from llamaherd.measure.results.result import Cell, Condition, Kind, Run, SuiteRef
+
+_FOUR_LETTERS = """
+acid also area army away baby back ball band bank base bath bear beat bell best
+bird blue boat body bone book born both bowl burn bush calm came camp card care
+case cash cast cell city club coal coat code cold come cook cool corn cost crew
+dark data date dawn days dead deal deep desk dish door down draw drop duck dust
+"""
+CACHE_BUSTER_WORDS = tuple(_FOUR_LETTERS.split())
+"""Sixty-four common words of four letters: most tokenizers make one token of each."""
+
+MOST_CACHE_BUSTERS = len(CACHE_BUSTER_WORDS) ** 3
+_COUNTED, _LOTS = 3, 5
+
+
+def cache_buster(session: str, number: int) -> str:
+    """Return the beginning of the prompt of this number: different for each number, and in each session."""
+    if not 0 <= number < MOST_CACHE_BUSTERS:
+        raise ValueError(f"{number} is no number of a prompt; there are {MOST_CACHE_BUSTERS:,}")
+    counted = [
+        CACHE_BUSTER_WORDS[number // len(CACHE_BUSTER_WORDS) ** place % len(CACHE_BUSTER_WORDS)]
+        for place in range(_COUNTED)
+    ]
+    digest = hashlib.sha256(f"{session}\0{number}".encode()).digest()
+    return (
+        " ".join([*counted, *(CACHE_BUSTER_WORDS[byte % len(CACHE_BUSTER_WORDS)] for byte in digest[:_LOTS])]) + ".\n\n"
+    )
+
+
+SUITE_NAME = "llamaherd"
+KINDS: tuple[Kind, ...] = ("code", "prose", "copy-edit", "extract", "reasoning")
+
+_FOLDER = Path(__file__).parent / "prompts"
+_LONG = _FOLDER / "long.txt.gz"
+_TRIES = 24
+"""How often a server counts tokens at most: halving a million characters takes no more."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A task whose response is long by itself, so that no model must be forced to continue."""
+
+    kind: Kind
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Suite:
+    """All prompts, those of each kind in a fixed order."""
+
+    prompts: Mapping[Kind, tuple[Prompt, ...]]
+    sha256: str
+
+    @property
+    def ref(self) -> SuiteRef:
+        """The suite's name and hash in a result."""
+        return SuiteRef(name=SUITE_NAME, sha256=self.sha256)
+
+
+@cache
+def suite() -> Suite:
+    """Read our suite."""
+    prompts = {
+        kind: tuple(
+            Prompt(kind, file.stem, file.read_text(encoding="utf-8")) for file in sorted((_FOLDER / kind).glob("*.txt"))
+        )
+        for kind in KINDS
+    }
+    whole = hashlib.sha256()
+    for each in (prompt for kind in KINDS for prompt in prompts[kind]):
+        whole.update(f"{each.kind}/{each.name}\0{each.text}\0".encode())
+    whole.update(long_base().encode())
+    return Suite(prompts, whole.hexdigest())
+
+
+@cache
+def long_base() -> str:
+    """Read our own prose and code of one day, in alternating pieces: a million characters that stay the same."""
+    with gzip.open(_LONG, "rt", encoding="utf-8") as stream:
+        return stream.read()
+
+
+def long_text(characters: int) -> str:
+    """Return so many characters of it, repeated from its end; no context of 262,144 tokens reaches it."""
+    base = long_base()
+    return base * (characters // len(base)) + base[: characters % len(base)]
+
+
+def long_text_of(tokens: int, count: Callable[[str], int]) -> str:
+    """Return the longest text of at most so many tokens, as `count`, the server's own tokenizer, counts them.
+
+    It is the same for the same tokenizer. If no text has exactly so many tokens, it is some tokens shorter.
+    """
+    least, most = 0, max(64, tokens * 16)
+    guess = tokens * 4
+    for _ in range(_TRIES):
+        found = count(long_text(guess))
+        if found == tokens:
+            return long_text(guess)
+        least, most = (guess, most) if found < tokens else (least, guess)
+        if most - least <= 1:
+            break
+        # Tokens come evenly enough to aim by their mean length; a step that leads nowhere new is halved.
+        aim = round(guess * tokens / found) if found else most
+        guess = aim if least < aim < most else (least + most) // 2
+    return long_text(least)
 
 
 @dataclass(frozen=True)
 class RequestSpec:
-    """One request, and the cell of its series that its run belongs to; None: it is asked, and not kept.
+    """One request, and the cell of its series that its run belongs to; None: the run is not kept.
 
-    `salt` numbers the beginning that goes before its text: the same number is the same beginning, within a measurement.
-    None: there is none. With `reuse`, what the server has in its cache is taken. `more` goes into the request's body.
+    `salt` numbers the beginning that is put before its text: within a measurement, an equal number is an equal
+    beginning. None: there is none. With `reuse`, the server may use its cache. `more` is added to the request's body.
     """
 
     cell: int | None
@@ -30,25 +139,24 @@ class RequestSpec:
 
 @dataclass(frozen=True)
 class Step:
-    """Requests that belong to each other: one after another, or all `at_once`. `rest` are seconds without any before.
+    """Requests that belong together, one after another, after `rest` seconds without any.
 
-    `watts` is what each GPU is held to meanwhile; None: what it is held to anyway. `about` is what people are told that
-    is being done.
+    `watts` is the power limit of each GPU during the step; None: it stays as it is. `about` is shown to you as
+    progress.
     """
 
     asks: tuple[RequestSpec, ...]
-    at_once: bool = False
     rest: float = 0.0
-    block: int | None = None
     watts: int | None = None
     about: str = ""
 
 
 @dataclass(frozen=True)
 class SeriesProgress:
-    """What there is of a series: its cells with their runs, in its own order, and how much time it has left.
+    """The state of a series: its cells with their runs, in its own order, and how much time it has left.
 
-    `steps` counts those since this program began: numbers of salts come from it, as each program has its own salts.
+    `steps` counts those since this program began. The numbers of salts follow from it, as each program has its own
+    salts.
     """
 
     cells: tuple[Cell, ...]
@@ -57,34 +165,34 @@ class SeriesProgress:
 
 
 class Series(Protocol):
-    """Measurements that belong together. The conductor asks for a step, does it, and asks again."""
+    """Measurements that belong together. The measuring loop fetches a step, runs it, and fetches the next one."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name in messages."""
         ...
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Its cells: an ask names them by their place here."""
+        """The conditions of its cells; a request refers to a cell by its place here."""
         ...
 
     @property
     def rule(self) -> str:
-        """When it is enough, said beforehand."""
+        """The criterion to stop, which is fixed beforehand."""
         ...
 
     def next_step(self, so_far: SeriesProgress) -> Step | None:
-        """What is to be done next; None when it is enough."""
+        """Return the next step; None if the series is complete."""
         ...
 
     def share_done(self, so_far: SeriesProgress) -> float:
-        """How much of it is done, from 0 to 1, as far as can be known."""
+        """Estimate the share that is done, from 0 to 1."""
         ...
 
 
 def chat_body(model: str, ask: RequestSpec, session: str) -> dict[str, Any]:
-    """A chat of one message. `cache_prompt` is what llama.cpp and ik_llama.cpp go by; others do not know it."""
+    """Return the body of a chat of one message. Only llama.cpp and ik_llama.cpp read `cache_prompt`."""
     before = "" if ask.salt is None else cache_buster(session, ask.salt)
     return {
         "model": model,
@@ -102,7 +210,7 @@ _GRACE, _LEAST, _SILENCE = 60.0, 300.0, 60.0
 
 @dataclass(frozen=True)
 class Requests:
-    """A server, where it takes chats, the name of its model, and what the beginnings of this program go by."""
+    """A server, the path of its chats, the name of its model, and what the beginnings of this program derive from."""
 
     target: Target
     path: str
@@ -110,7 +218,7 @@ class Requests:
     salts: str
 
     def send(self, wanted: RequestSpec, seconds_left: float) -> Answer | Failure:
-        """One request and its answer."""
+        """Send one request, and return its response."""
         most = max(_LEAST, seconds_left + _GRACE)
         return stream_answer(
             self.target,
@@ -121,7 +229,7 @@ class Requests:
 
 
 _HALF = 0.5
-"""Of the tokens that were asked for: an answer that is shorter is no run of that length."""
+"""Of the requested tokens: a shorter response is no run of that length."""
 
 _STOPPED: dict[str | None, Literal["end", "length", "word"]] = {
     "stop": "end",
@@ -133,9 +241,11 @@ _STOPPED: dict[str | None, Literal["end", "length", "word"]] = {
 
 
 def run_from_answer(
-    answer: Answer, condition: Condition, *, at: float, start: int = 0, block: int | None = None
+    answer: Answer | Failure, condition: Condition, *, at: float, start: int = 0, block: int | None = None
 ) -> Run:
-    """The run that an answer is, under the condition that it was asked for."""
+    """Return the run of a response, under the condition that it was requested for. A failure is an excluded run."""
+    if isinstance(answer, Failure):
+        return Run(at=round(at, 3), start=start, block=block, excluded=answer.message)
     timings, usage = answer.timings, answer.usage
     engine = timings is not None and timings.predicted_ms is not None and timings.predicted_n is not None
     client_ms = answer.last_token_ms - answer.first_token_ms
@@ -162,29 +272,31 @@ def run_from_answer(
 
 
 def exclusion_reason(run: Run, condition: Condition) -> str | None:
-    """Why a run says nothing of its condition; None where it does."""
+    """Return why a run is no measurement of its condition; None if it is one."""
     if condition.cache == "cold" and run.cache_n:
         return f"{run.cache_n:,} tokens of the prompt came from a cache"
+    if condition.cache == "warm" and run.cache_n == 0:
+        return "nothing of the prompt came from the cache"
     if run.predicted_n is None:
-        return "the server does not tell how many tokens it wrote"
+        return "the server does not report how many tokens it generated"
     if ended_early(run, condition):
         return f"it ended after {run.predicted_n:,} of {condition.generated:,} tokens"
     return None
 
 
 def ended_early(run: Run, condition: Condition) -> bool:
-    """Whether an answer is too short for its condition, as the model had no more to say."""
+    """Check whether a response is too short for its condition, because the model ended it."""
     return (run.predicted_n or 0) < _HALF * (condition.generated or 0)
 
 
 def _new_tokens(answer: Answer) -> int | None:
-    """Tokens of the prompt that had to be read."""
+    """Return the tokens of the prompt that had to be computed."""
     if answer.usage is None or answer.usage.prompt is None:
         return None
     return max(0, answer.usage.prompt - (answer.usage.cached or 0))
 
 
 def _gaps(answer: Answer) -> tuple[float, ...]:
-    """What passed between pieces: with drafts, several tokens come in one."""
+    """Return the milliseconds between pieces: with drafts, several tokens come in one."""
     times = [piece.at for piece in answer.pieces]
     return tuple(round(later - earlier, 2) for earlier, later in pairwise(times))

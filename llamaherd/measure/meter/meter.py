@@ -1,35 +1,218 @@
-"""Run the meter on a host over SSH, and return the telemetry of requests, of rest and of all work."""
+"""Run the meter on a host over SSH: telemetry of requests, rest and work, and obstacles to a measurement."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.remote import Patience, Shell
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import Connect
-from llamaherd.measure.meter.obstacles import HostSnapshot, host_snapshot
-from llamaherd.measure.meter.readings import Hello, Line, Pong, Readings
-from llamaherd.measure.meter.usage import Clocks, Usage, Window, match_clocks, usage_of, usage_telemetry
+from llamaherd.measure.meter.readings import GpuFacts, GpuSample, Hello, Line, Pong, Readings
+from llamaherd.measure.meter.usage import (
+    HEAT,
+    POWER_CAP,
+    Clocks,
+    Usage,
+    Window,
+    match_clocks,
+    slowdown_reasons,
+    usage_of,
+    usage_telemetry,
+)
 from llamaherd.measure.results.result import Run, Telemetry
 from llamaherd.onhost.gauges import MeterInput
-from llamaherd.plan import InstancePlan
+from llamaherd.plan import GpuRef, InstancePlan, Plan
+from llamaherd.reference.cards import is_pci_address, pci_address
+from llamaherd.text.numbers import show_size, whole_number
+
+_SWAPPED = 1 << 20
+"""Bytes in swap that are negligible."""
+_BUSY = 0.5
+"""Processors that other programs may use."""
+_BELOW = 1.0
+"""Watts by which drivers round a limit."""
+
+
+class OtherProgram(NamedTuple):
+    """Another program on the host: its name, its unit or container, and how many processors it uses."""
+
+    name: str
+    unit: str
+    processors: float
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.unit}" if self.unit else self.name
+
+
+class GpuProcess(NamedTuple):
+    """A process on a GPU; `size` is the GPU memory that it holds, if the driver reports it."""
+
+    uuid: str
+    pid: int
+    size: int | None
+    name: str
+    unit: str
+
+
+@dataclass(frozen=True)
+class HostSnapshot:
+    """The state of a server's host. `apps` is None if the driver does not report the processes on GPUs.
+
+    `listens`: whether the server itself listens at its port; None if no process does. `gpus` are the last readings.
+    """
+
+    running: bool
+    spec: str
+    listens: bool | None
+    in_flight: int | None
+    others: tuple[OtherProgram, ...]
+    apps: tuple[GpuProcess, ...] | None
+    ours: frozenset[int]
+    swapped_bytes: int
+    on_battery: bool | None
+    load: float
+    gpus: dict[str, GpuSample]
+    facts: dict[str, GpuFacts]
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why a measurement would be misleading. `help` is empty if no fix is certainly right.
+
+    `code` is a word that does not change: what was overruled is stored by it.
+    """
+
+    code: str
+    message: str
+    help: str = ""
+
+
+def host_snapshot(readings: Readings) -> HostSnapshot | None:
+    """Return the last inspection; None before the first one."""
+    hello, seen = readings.hello, readings.looks[-1] if readings.looks else None
+    if hello is None or seen is None:
+        return None
+    server = readings.figures[-1].server if readings.figures else {}
+    return HostSnapshot(
+        running=bool(seen.ours),
+        spec=hello.server.spec,
+        listens=seen.listens,
+        in_flight=seen.in_flight,
+        others=tuple(OtherProgram(*each) for each in seen.others),
+        apps=None if seen.apps is None else tuple(GpuProcess(*each) for each in seen.apps),
+        ours=frozenset(seen.ours),
+        swapped_bytes=server.get("swap", 0),
+        on_battery=seen.battery,
+        load=seen.load,
+        gpus={uuid: samples[-1] for uuid, samples in readings.gpus.items()},
+        facts=readings.facts,
+    )
+
+
+def gpus_of(look: HostSnapshot, refs: Iterable[GpuRef]) -> tuple[str, ...]:
+    """Return the UUIDs of a server's GPUs: those that it runs on, else those of its plan; all if it may use any."""
+    own = tuple(dict.fromkeys(app.uuid for app in look.apps or () if app.pid in look.ours))
+    if own:
+        return own
+    given = [ref.at for ref in refs]
+    return tuple(look.gpus) if "any" in given else tuple(uuid for at in given if (uuid := find_gpu(look, at)))
+
+
+def find_gpu(look: HostSnapshot, at: str) -> str | None:
+    """Find the UUID of the GPU that a plan means by UUID, address, or number in the order of addresses."""
+    facts = [gpu for gpu in look.facts.values() if gpu.address and is_pci_address(gpu.address)]
+    in_order = sorted(facts, key=lambda gpu: pci_address(gpu.address or ""))
+    if (place := whole_number(at)) is not None:
+        return in_order[place].uuid if place < len(in_order) else None
+    return next((gpu.uuid for gpu in in_order if at.upper() in (gpu.uuid.upper(), (gpu.address or "").upper())), None)
+
+
+def obstacles(look: HostSnapshot, plan: Plan, instance: InstancePlan) -> tuple[Obstacle, ...]:
+    """Return what prevents a valid measurement of an instance, the gravest first."""
+    uuids = gpus_of(look, instance.server.cards)
+    return tuple(_server(look, plan.rig, instance)) or (
+        *_alone(look, instance, uuids),
+        *_slow(look, uuids),
+        *(each for uuid in uuids for each in _held(look, plan, uuid)),
+    )
+
+
+def _server(look: HostSnapshot, rig: str, instance: InstancePlan) -> Iterator[Obstacle]:
+    """Yield why the running server is not the planned one: then nothing else counts."""
+    name = instance.name
+    if not look.running:
+        yield Obstacle("server-down", f"{name} does not run", f"`herd up {rig}` starts it")
+    elif look.spec != instance.spec:
+        yield Obstacle("not-as-planned", f"the running {name} differs from the plan", f"`herd diff {rig}` shows why")
+    elif look.listens is False and (instance.backend == "systemd" or instance.server.host_network):
+        yield Obstacle("port-taken", f"a program other than {name} listens at port {instance.endpoint.port}")
+
+
+def _alone(look: HostSnapshot, instance: InstancePlan, uuids: Sequence[str]) -> Iterator[Obstacle]:
+    """Yield other programs and other clients."""
+    if look.in_flight:
+        plural = "s" if look.in_flight > 1 else ""
+        message = f"{instance.name} serves {look.in_flight} request{plural} of other clients"
+        yield Obstacle("busy", message, "wait, or keep its clients away meanwhile")
+    for app in look.apps or ():
+        if app.uuid in uuids and app.pid not in look.ours:
+            holds = f", with {show_size(app.size)}" if app.size else ""
+            who = f"{app.name} of {app.unit}" if app.unit else app.name or f"process {app.pid}"
+            yield Obstacle("gpu-shared", f"{who} is on GPU {app.uuid} as well{holds}")
+    used = sum(other.processors for other in look.others)
+    if used > _BUSY:
+        names = ", ".join(dict.fromkeys(map(str, look.others[:3])))
+        yield Obstacle("host-busy", f"other programs use {used:.1f} processors: {names}")
+
+
+def _slow(look: HostSnapshot, uuids: Iterable[str]) -> Iterator[Obstacle]:
+    """Yield what makes the server slower than it could be."""
+    if look.swapped_bytes > _SWAPPED:
+        size = show_size(look.swapped_bytes)
+        yield Obstacle("swapped", f"{size} of the server lie in swap", "end what else takes RAM there, then restart it")
+    if look.on_battery:
+        yield Obstacle("on-battery", "the machine runs on its battery", "plug it in")
+    for uuid in uuids:
+        sample = look.gpus.get(uuid)
+        for reason in sorted(slowdown_reasons(sample.reasons or 0) - {POWER_CAP}) if sample else ():
+            wait = "let it cool down" if reason == HEAT else ""
+            yield Obstacle("gpu-slowed", f"GPU {uuid} is slowed now: {reason}", wait)
+
+
+def _held(look: HostSnapshot, plan: Plan, uuid: str) -> Iterator[Obstacle]:
+    """Yield a power limit that is lower than it should be: a forgotten manual setting."""
+    ours = plan.power.cards if plan.power else ()
+    declared = next((gpu.limit for gpu in (*ours, *plan.windows_power) if find_gpu(look, gpu.at) == uuid), None)
+    default = look.facts[uuid].power_default_watts if uuid in look.facts else None
+    limit = look.gpus[uuid].limit if uuid in look.gpus else None
+    if limit is None:
+        return
+    if declared is not None and limit < declared - _BELOW:
+        message = f"GPU {uuid} is limited to {limit:.0f} W, but {declared:.0f} W are declared"
+        # Under WSL, Windows sets the limit.
+        yield Obstacle("power-held", message, f"`herd up {plan.rig}` sets it" if ours else "")
+    if declared is None and default is not None and limit < default - _BELOW:
+        message = f"GPU {uuid} is limited to {limit:.0f} W of {default:.0f} W, and no limit is declared"
+        yield Obstacle("power-held", message, f"declare its `power_limit`, or set it to {default:.0f} W")
+
 
 OFTEN, SELDOM = 0.2, 1.0
-"""Seconds between two readings: at first, and where it is to take longer than `_SHORT`."""
+"""Seconds between two readings: at first, and for a time longer than `_SHORT`."""
 _SHORT, _LONGEST = 1200, 7200
 _MOST = 64 << 20
-"""Bytes that it says at most."""
+"""Bytes of its output at most."""
 _SILENCE = 60
-"""Seconds without a word from us, after which it ends by itself; and without one from it, after which we give up."""
+"""Seconds without a line from us, after which it ends by itself; and without one from it, after which we give up."""
 _LATE = 120
-"""Seconds that it may end later than it was to: it begins with a look, and drivers take their time."""
+"""Seconds that it may end later than planned: it begins with an inspection, and drivers take their time."""
 _PINGS, _PING_SECONDS = 5, 5.0
 _ANSWER_SECONDS = 40
-"""For a look: The driver and a busy server may take their time."""
+"""For an inspection: the driver and a busy server may take their time."""
 
 
 def meter_input(instance: InstancePlan, seconds: float) -> MeterInput:
@@ -54,9 +237,9 @@ def _lasts(seconds: float) -> float:
 
 
 class Meter:
-    """A host that is watched, from `with` to its end. Whoever dies with it leaves nothing behind there.
+    """The meter of a host, from `with` to its end. If this program is killed, the meter ends by itself.
 
-    `readings` grow meanwhile, and `first_look` is what was there before. `error` is why nothing is heard any more.
+    `readings` grow meanwhile, and `first_look` is the state of the host before. `error` is why no more readings arrive.
     """
 
     def __init__(self, connect: Connect, instance: InstancePlan, seconds: float) -> None:
@@ -73,7 +256,7 @@ class Meter:
         self._thread = threading.Thread(target=self._listen, name="meter", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin, and wait for the first look. Raises RemoteError where the host cannot be watched."""
+        """Start, and wait for the first inspection. Raise RemoteError if the host cannot be watched."""
         self._shell = Shell(self._connect)
         try:
             self._thread.start()
@@ -85,7 +268,7 @@ class Meter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it, and hear its last words."""
+        """End it, and read its last lines."""
         if self._shell:
             with self._heard:
                 self._ending = True
@@ -95,20 +278,20 @@ class Meter:
 
     @property
     def clocks(self) -> Clocks | None:
-        """The host's clock beside ours."""
+        """The host's clock relative to ours."""
         return match_clocks(self._exchanges)
 
     def mark(self, name: str) -> None:
-        """Have the counters read now, and wait until they are: at the beginning and the end of what is measured.
+        """Read the counters of the host, and wait for them: at the beginning and the end of a measurement.
 
-        Those of GPUs are read seldom otherwise. Raises RemoteError.
+        The counters of GPUs are read seldom otherwise. Raise RemoteError.
         """
         before = self.readings.marks
         self._tell(f"mark {name}")
         self._wait(lambda: self.readings.marks > before)
 
     def look(self) -> HostSnapshot:
-        """Look again, at who else is there. Raises RemoteError."""
+        """Inspect the host again for other programs. Raise RemoteError."""
         before = len(self.readings.looks)
         self._tell("look")
         self._wait(lambda: len(self.readings.looks) > before)
@@ -132,11 +315,11 @@ class Meter:
             raise self.error
         if not came:
             raise RemoteError(
-                f"the host has not said within {_ANSWER_SECONDS} s how it is", "see whether `nvidia-smi` answers there"
+                f"the meter sent nothing for {_ANSWER_SECONDS} s", "check that `nvidia-smi` responds on the host"
             )
 
     def _listen(self) -> None:
-        """Hear lines until there are no more."""
+        """Read lines until the meter ends."""
         assert self._shell
         try:
             patience = Patience(_SILENCE, self._total, "watching its server")
@@ -145,21 +328,21 @@ class Meter:
                     self._take(self.readings.take(text))
                     self._heard.notify_all()
             if self.readings.bye is None:
-                said = next(reversed(self._shell.complaints), "it does not say why")
+                reason = next(reversed(self._shell.complaints), "no error message")
                 raise RemoteError(
-                    f"watching the host ended halfway: {said[:200]}", "see whether Python 3.10 or newer is there"
+                    f"watching the host ended halfway: {reason[:200]}", "check that the host has Python 3.10 or newer"
                 )
         except UserError as error:
             with self._heard:
                 self.error = error
                 self._heard.notify_all()
         except (OSError, ValueError):
-            # A host that does not end is left: its pipe was closed under our hands.
+            # Ignored if the meter does not end in time: `__exit__` has closed its pipe.
             if not self._ending:
                 raise
 
     def _take(self, line: Line) -> None:
-        """Ask for the time now and then, which also says that somebody is still here."""
+        """Request the host's time now and then, which also keeps the meter alive."""
         now = time.monotonic()
         if isinstance(line, Pong) and line.n in self._asked:
             self._exchanges.append((self._asked.pop(line.n), line.t, now))
@@ -172,29 +355,29 @@ class Meter:
 
 
 _SETTLE, _POLL = 0.6, 0.01
-"""Seconds that readings after a request are waited for, and between two looks whether they are there."""
+"""Seconds to wait for readings after a request, and between two checks for them."""
 
 
 class Watch:
-    """The GPUs of a server and its host. Times are ours, of the clock that never goes back."""
+    """The GPUs of a server and its host. Times are ours, of the monotonic clock."""
 
     def __init__(self, meter: Meter, uuids: Sequence[str]) -> None:
         self.uuids = tuple(uuids)
         self._meter = meter
 
     def rest(self, seconds: float) -> Telemetry | None:
-        """What is taken while nothing is asked."""
+        """Measure the host for so many seconds without requests."""
         begin = self.begin()
         time.sleep(seconds)
         return self.end(begin)
 
     def begin(self) -> float:
-        """The time; counters are read now."""
+        """Read the counters now, and return the time."""
         self._meter.mark("begin")
         return time.monotonic()
 
     def end(self, begin: float) -> Telemetry | None:
-        """What was taken from then until now; None where the host's clock is not known."""
+        """Return the telemetry from then until now; None if the host's clock is unknown."""
         end = time.monotonic()
         self._meter.mark("end")
         self._settle(end)
@@ -202,14 +385,14 @@ class Watch:
         return usage_telemetry(used, self.uuids) if used else None
 
     def use(self, begin: float, end: float) -> Usage | None:
-        """All that is known of a time."""
+        """Return what was used in a window of time; None if the host's clock is unknown."""
         clocks = self._meter.clocks
         if clocks is None:
             return None
         return usage_of(self._meter.readings, Window(clocks.on_host(begin), clocks.on_host(end)), self.uuids)
 
     def use_since(self, begin: float) -> Usage | None:
-        """All that is known from a time on, up to the last reading of the host: it is read once a second."""
+        """Return what was used from a time on, up to the last reading of the host: there is one each second."""
         clocks, readings = self._meter.clocks, self._meter.readings
         if clocks is None or not readings.figures or readings.figures[-1].t <= clocks.on_host(begin):
             return None
@@ -217,12 +400,12 @@ class Watch:
 
     @property
     def server_is_there(self) -> bool:
-        """Whether the process that was there in the beginning still is, by the last reading."""
+        """Check that the server still ran at the last reading."""
         readings = self._meter.readings
         return bool(readings.figures and readings.figures[-1].server)
 
     def _settle(self, end: float) -> None:
-        """Wait for the first readings after a time: they come five times a second."""
+        """Wait for the first readings after a time: there are five each second."""
         clocks, readings = self._meter.clocks, self._meter.readings
         if clocks is None:
             return
@@ -236,7 +419,7 @@ class Watch:
 
 
 def with_telemetry(run: Run, took: Telemetry | None) -> Run:
-    """A run with what it took: of all GPUs, and without one of the processor."""
+    """Return a run with its energy and heat: of all GPUs, and without one of the processor."""
     if took is None:
         return run
     joules = took.joules if took.gpus else took.processor_joules

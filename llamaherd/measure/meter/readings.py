@@ -12,7 +12,7 @@ from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.onhost.hardware import parse_number
 
 LONGEST = 64 << 10
-"""Characters of a line: the first has all GPUs."""
+"""Characters of a line: the first one lists all GPUs."""
 
 Text = Annotated[str, Field(max_length=1024)]
 Count = Annotated[int, Field(ge=0)]
@@ -20,7 +20,7 @@ Few = Annotated[dict[Text, Count], Field(max_length=64)]
 
 
 class MeterRecord(BaseModel):
-    """Base of all that is told: frozen, taken as it is, and nothing besides. `t` is when."""
+    """Base of all lines: frozen and strict, without other keys. `t` is the time."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -28,7 +28,7 @@ class MeterRecord(BaseModel):
 
 
 class HostFacts(BaseModel):
-    """The machine; empty or None is what it does not tell."""
+    """The machine; empty or None is what it does not report."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -45,7 +45,7 @@ class HostFacts(BaseModel):
 
 
 class ServerFacts(BaseModel):
-    """What is measured: its first process, 0 where it does not run, and when that began, in the kernel's ticks."""
+    """The measured server: its first process, 0 if it does not run, and when that began, in the kernel's ticks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -55,14 +55,14 @@ class ServerFacts(BaseModel):
 
     @property
     def process(self) -> str | None:
-        """What tells this start of it from every other one since the boot."""
+        """The identity of this start of the server among all since the boot."""
         return f"{self.pid}@{self.started}" if self.pid else None
 
 
 class Hello(MeterRecord):
-    """What stays as it is. `no_…` is why something cannot be told, empty where it can.
+    """What does not change. `no_…` is why something cannot be read, empty if it can.
 
-    `why_smi` is why nvidia-smi tells how GPUs are, and not NVIDIA's library.
+    `why_smi` is why GPUs are read by nvidia-smi, and not by NVIDIA's library.
     """
 
     k: Literal["hello"]
@@ -84,7 +84,7 @@ class Hello(MeterRecord):
 
 
 class Counters(MeterRecord):
-    """Counters of energy: millijoules by GPU, microjoules by processor. `mark` is what was being begun or ended."""
+    """Counters of energy: millijoules by GPU, microjoules by processor. `mark` names a begin or an end."""
 
     k: Literal["count"]
     mark: Text | None = None
@@ -93,7 +93,10 @@ class Counters(MeterRecord):
 
 
 class Figures(MeterRecord):
-    """The host and the server. `cpu` and `own` are microseconds that were computed: by all, and by the meter."""
+    """The host and the server.
+
+    `cpu` and `own` are microseconds of processor time: of all programs, and of the meter.
+    """
 
     k: Literal["host"]
     own: Count
@@ -106,7 +109,7 @@ class Figures(MeterRecord):
 
 
 class ActivityLine(MeterRecord):
-    """What is looked for at the beginning and on demand: who else is there."""
+    """The other programs on the host, at the beginning and on request."""
 
     k: Literal["look"]
     ours: Annotated[tuple[Count, ...], Field(max_length=256)]
@@ -119,34 +122,34 @@ class ActivityLine(MeterRecord):
 
 
 class GpuLine(MeterRecord):
-    """How a GPU is, as nvidia-smi writes it."""
+    """The state of a GPU, as nvidia-smi writes it."""
 
     k: Literal["gpu"]
     csv: Text
 
 
 class Pong(MeterRecord):
-    """The answer to a ping."""
+    """The reply to a ping."""
 
     k: Literal["pong"]
     n: Text
 
 
 class ErrorLine(MeterRecord):
-    """What else nvidia-smi has said."""
+    """Other output of nvidia-smi."""
 
     k: Literal["said"]
     text: Text
 
 
 class Gone(MeterRecord):
-    """What tells of GPUs has ended."""
+    """The source of GPU readings has ended."""
 
     k: Literal["gone"]
 
 
 class Bye(MeterRecord):
-    """The last line: why it is over, and what watching has cost, in microseconds of a processor."""
+    """The last line: why it ended, and what the meter has cost, in microseconds of a processor."""
 
     k: Literal["bye"]
     why: Text
@@ -161,7 +164,7 @@ _LINE: TypeAdapter[Line] = TypeAdapter(Line)
 
 
 def parse_line(text: str) -> Line:
-    """One line. Raises UnaskedError on one that cannot have been told."""
+    """Parse one line. Raise UnexpectedLineError if it is no line of the meter."""
     try:
         if len(text) > LONGEST:
             raise ValueError
@@ -175,7 +178,7 @@ MOST_LINES, MOST_GPUS = 400_000, 16
 
 
 class GpuSample(NamedTuple):
-    """A GPU at a moment; None is what it does not tell. `watts` are those of now, `mean_watts` mostly of a second."""
+    """A GPU at a moment; None if not reported. `watts` is the power of that moment, `mean_watts` mostly of a second."""
 
     at: float
     watts: float | None
@@ -206,7 +209,7 @@ class GpuFacts(NamedTuple):
 
 @dataclass
 class Readings:
-    """All that was told, by kind. It grows while it is read."""
+    """All lines, by kind. It grows as they arrive."""
 
     hello: Hello | None = None
     gpus: dict[str, list[GpuSample]] = field(default_factory=dict)
@@ -220,7 +223,7 @@ class Readings:
     marks: int = 0
 
     def take(self, text: str) -> Line:
-        """Take in a line. Raises UnaskedError on one that cannot have been told."""
+        """Add a line. Raise UnexpectedLineError if it is no line of the meter, or has no place here."""
         line = parse_line(text)
         self.lines += 1
         if self.lines > MOST_LINES or (self.hello is None) != isinstance(line, Hello) or self.bye:
@@ -247,11 +250,11 @@ class Readings:
 
     def _take_gpu(self, line: GpuLine, text: str) -> None:
         assert self.hello
-        said = dict(zip(self.hello.fields, line.csv.split(", "), strict=False))
-        uuid = said.get("uuid", "")
-        if len(said) != len(self.hello.fields) or (uuid not in self.gpus and len(self.gpus) >= MOST_GPUS):
+        row = dict(zip(self.hello.fields, line.csv.split(", "), strict=False))
+        uuid = row.get("uuid", "")
+        if len(row) != len(self.hello.fields) or (uuid not in self.gpus and len(self.gpus) >= MOST_GPUS):
             raise UnexpectedLineError(text)
-        self.gpus.setdefault(uuid, []).append(_sample(line.t, said))
+        self.gpus.setdefault(uuid, []).append(_sample(line.t, row))
 
     @property
     def facts(self) -> dict[str, GpuFacts]:
@@ -262,7 +265,7 @@ class Readings:
 
 
 def parse_readings(lines: Iterable[str]) -> Readings:
-    """All lines. Raises UnaskedError."""
+    """Parse all lines. Raise UnexpectedLineError."""
     readings = Readings()
     for line in lines:
         readings.take(line)
@@ -270,59 +273,59 @@ def parse_readings(lines: Iterable[str]) -> Readings:
 
 
 def _fields(names: Iterable[str], line: str) -> dict[str, str]:
-    """A line's fields by their names; the last one may have commas."""
+    """Return a line's fields by their names; the last one may contain commas."""
     names = tuple(names)
     return dict(zip(names, line.split(", ", max(0, len(names) - 1)), strict=False))
 
 
-def _sample(at: float, said: Mapping[str, str]) -> GpuSample:
-    memory = _whole(said, "memory_mib")
+def _sample(at: float, row: Mapping[str, str]) -> GpuSample:
+    memory = _whole(row, "memory_mib")
     return GpuSample(
         at,
-        _number(said, "watts"),
-        _number(said, "mean_watts"),
-        _number(said, "limit"),
-        _number(said, "celsius"),
-        _number(said, "sm_mhz"),
+        _number(row, "watts"),
+        _number(row, "mean_watts"),
+        _number(row, "limit"),
+        _number(row, "celsius"),
+        _number(row, "sm_mhz"),
         None if memory is None else memory << 20,
-        _whole(said, "generation"),
-        _whole(said, "lanes"),
-        _bits(said.get("reasons", "")),
+        _whole(row, "generation"),
+        _whole(row, "lanes"),
+        _bits(row.get("reasons", "")),
     )
 
 
-def _facts(said: Mapping[str, str]) -> GpuFacts:
-    memory = _whole(said, "memory_mib")
+def _facts(row: Mapping[str, str]) -> GpuFacts:
+    memory = _whole(row, "memory_mib")
     return GpuFacts(
-        said.get("uuid", ""),
-        said.get("name", ""),
-        _word(said, "pci"),
-        _word(said, "driver"),
-        _word(said, "vbios"),
-        _number(said, "default_limit"),
-        _whole(said, "most_sm_mhz"),
-        _whole(said, "most_memory_mhz"),
-        {"Enabled": True, "Disabled": False}.get(said.get("ecc", "")),
+        row.get("uuid", ""),
+        row.get("name", ""),
+        _word(row, "pci"),
+        _word(row, "driver"),
+        _word(row, "vbios"),
+        _number(row, "default_limit"),
+        _whole(row, "most_sm_mhz"),
+        _whole(row, "most_memory_mhz"),
+        {"Enabled": True, "Disabled": False}.get(row.get("ecc", "")),
         None if memory is None else memory << 20,
     )
 
 
-def _number(said: Mapping[str, str], name: str) -> float | None:
-    return parse_number(said.get(name, ""))
+def _number(row: Mapping[str, str], name: str) -> float | None:
+    return parse_number(row.get(name, ""))
 
 
-def _whole(said: Mapping[str, str], name: str) -> int | None:
-    value = _number(said, name)
+def _whole(row: Mapping[str, str], name: str) -> int | None:
+    value = _number(row, name)
     return None if value is None or value < 0 else int(value)
 
 
-def _word(said: Mapping[str, str], name: str) -> str | None:
-    word = said.get(name, "")
+def _word(row: Mapping[str, str], name: str) -> str | None:
+    word = row.get(name, "")
     return None if not word or word.startswith("[") else word
 
 
 def _bits(text: str) -> int | None:
-    """A mask as nvidia-smi writes it, `0x0000000000000004`."""
+    """Parse a mask as nvidia-smi writes it, `0x0000000000000004`."""
     try:
         return int(text, 16) if text.startswith("0x") and len(text) <= 18 else None
     except ValueError:

@@ -23,14 +23,14 @@ class Point(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A time by the host's clock."""
+    """A window of time by the host's clock."""
 
     begin: float
     end: float
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Its length."""
         return self.end - self.begin
 
 
@@ -41,12 +41,12 @@ class Clocks(NamedTuple):
     error: float
 
     def on_host(self, ours: float) -> float:
-        """A time of ours by the host's clock."""
+        """Convert a time of ours to the host's clock."""
         return ours + self.ahead
 
 
 def value_at(points: Sequence[Point], at: float) -> float:
-    """The value at a time: between two readings on the line from one to the other, before and after all the nearest."""
+    """Return the value at a time, interpolated between two readings; outside of all readings the nearest value."""
     place = bisect_left(points, at, key=lambda point: point.at)
     if place == 0:
         return points[0].value
@@ -59,7 +59,7 @@ def value_at(points: Sequence[Point], at: float) -> float:
 
 
 def integral(points: Sequence[Point], window: Window) -> float | None:
-    """The area below the readings in a window: joules of watts. None without a reading."""
+    """Return the area below the readings in a window: joules of watts. None without a reading."""
     if not points:
         return None
     first = bisect_right(points, window.begin, key=lambda point: point.at)
@@ -71,13 +71,13 @@ def integral(points: Sequence[Point], window: Window) -> float | None:
 
 
 def time_mean(points: Sequence[Point], window: Window) -> float | None:
-    """The mean over time; None without a reading, or where the window has no length."""
+    """Return the mean over time; None without a reading, or if the window has no length."""
     area = integral(points, window)
     return None if area is None or window.seconds <= 0 else area / window.seconds
 
 
 def counter_rise(points: Sequence[Point], window: Window) -> float | None:
-    """By how much a counter rose in a window. None where it was not read before and after, or fell: it began anew."""
+    """Return the rise of a counter in a window. None if it was not read before and after, or fell: it was reset."""
     if not points or points[0].at > window.begin or points[-1].at < window.end:
         return None
     if any(two.value < one.value for one, two in pairwise(points)):
@@ -86,7 +86,7 @@ def counter_rise(points: Sequence[Point], window: Window) -> float | None:
 
 
 def unwrapped(points: Iterable[Point], size: float) -> tuple[Point, ...]:
-    """A counter that begins at 0 again after `size`, as if it did not. It does so once between two readings at most."""
+    """Undo the wrapping of a counter that restarts at 0 after `size`, at most once between two readings."""
     found: list[Point] = []
     turns, before = 0, 0.0
     for at, value in points:
@@ -97,26 +97,27 @@ def unwrapped(points: Iterable[Point], size: float) -> tuple[Point, ...]:
 
 
 def points_within(points: Iterable[Point], window: Window) -> tuple[Point, ...]:
-    """The readings of a window."""
+    """Return the readings of a window."""
     return tuple(point for point in points if window.begin <= point.at <= window.end)
 
 
 def longest_gap(points: Iterable[Point], window: Window) -> float:
-    """The longest time in a window without a reading, its ends included."""
+    """Return the longest time in a window without a reading, its ends included."""
     times = (window.begin, *(point.at for point in points_within(points, window)), window.end)
     return max(two - one for one, two in pairwise(times))
 
 
 def match_clocks(exchanges: Iterable[tuple[float, float, float]]) -> Clocks | None:
-    """Two clocks by exchanges: when we asked, what the host's clock said, when we heard it. The shortest counts.
+    """Return the offset of the host's clock from the exchange with the shortest round trip.
 
-    On the way back it took as long as on the way there, give or take all of both.
+    An exchange is our time of sending, the host's time, and our time of receiving. Both ways are assumed to take
+    equally long, with an error of half the round trip.
     """
     best = min(exchanges, key=lambda each: each[2] - each[0], default=None)
     if best is None:
         return None
-    asked, there, heard = best
-    return Clocks(there - (asked + heard) / 2, (heard - asked) / 2)
+    sent, there, received = best
+    return Clocks(there - (sent + received) / 2, (received - sent) / 2)
 
 
 POWER_CAP, HEAT = "power cap", "heat"
@@ -125,24 +126,24 @@ REASONS = {0x4: POWER_CAP, 0x8: "hardware", 0x20: HEAT, 0x40: HEAT, 0x80: "power
 HwThermalSlowdown, HwPowerBrakeSlowdown. Others, as that it is idle, are no slowing."""
 
 _APART = 0.05
-"""Counted and integrated energy may differ by so much."""
+"""Counted and integrated energy may differ by this share."""
 _GAP = 2.0
-"""Seconds without a reading, after which a window is not known any more."""
+"""Seconds without a reading, after which the energy of a window is unknown."""
 _NEAR = 0.5
 """Seconds from an end of a window, within which its counter must have been read."""
 _BLURRED = 10.0
-"""Seconds of a window, below which a mean of power over the last second says more of what was before it."""
+"""Seconds of a window, below which a mean of power over a second mostly covers the time before the window."""
 _READ = 1_000_000
 """Bytes that a server may read from the disk: its log, a library."""
 _OTHERS = 0.5
-"""Processors that others may use."""
+"""Processors that other programs may use."""
 
 
 @dataclass(frozen=True)
 class GpuUsage:
     """A GPU in a window. `counted` is by its own counter of energy, `integrated` by its power; joules.
 
-    `slowed`: the share of readings at which its clock was held down, by the reason. `sm_mhz` is the median.
+    `slowed`: the share of readings with a reduced clock, by the reason. `sm_mhz` is the median.
     """
 
     uuid: str
@@ -162,16 +163,16 @@ class GpuUsage:
 
     @property
     def joules(self) -> float | None:
-        """By the counter, where there is one."""
+        """The energy by the counter, or else by the power."""
         return self.integrated if self.counted is None else self.counted
 
 
 @dataclass(frozen=True)
 class HostUsage:
-    """The host in a window. Bytes are those of the server at their most; `peak_bytes` since it was started.
+    """The host in a window. Bytes are the most of the server in the window; `peak_bytes` since it was started.
 
-    `group_peak_bytes` are those of its group since then: with all that it has read from the disk and is still kept.
-    `others` are processors that programs beside the server used, and `meter` those that watching took.
+    `group_peak_bytes` are those of its control group since then, with the page cache of what it has read from the disk.
+    `others` are the processors that other programs used, and `meter` those that the meter used.
     """
 
     joules: float | None = None
@@ -191,7 +192,7 @@ class HostUsage:
 
 @dataclass(frozen=True)
 class Usage:
-    """All of it. `doubts` are sentences: what speaks against taking it as it is."""
+    """What GPUs and host used in a window. `doubts` are sentences: reasons against the figures."""
 
     window: Window
     gpus: tuple[GpuUsage, ...]
@@ -200,19 +201,19 @@ class Usage:
 
     @property
     def joules(self) -> float | None:
-        """Of all GPUs; None where one of them does not tell."""
+        """The energy of all GPUs; None if one of them is unknown."""
         return _sum(gpu.joules for gpu in self.gpus)
 
     @property
     def watts(self) -> float | None:
-        """Of all GPUs, on average."""
+        """The mean power of all GPUs."""
         joules = self.joules
         return None if joules is None or self.window.seconds <= 0 else joules / self.window.seconds
 
     @property
     def celsius(self) -> float | None:
-        """The warmest GPU at its warmest."""
-        return max((gpu.celsius_most for gpu in self.gpus if gpu.celsius_most is not None), default=None)
+        """The highest temperature of all GPUs."""
+        return _highest(gpu.celsius_most for gpu in self.gpus)
 
     @property
     def sm_mhz(self) -> float | None:
@@ -220,13 +221,13 @@ class Usage:
         return min((gpu.sm_mhz for gpu in self.gpus if gpu.sm_mhz is not None), default=None)
 
     def net_joules(self, idle: Usage) -> float | None:
-        """What it took beyond what the same GPUs take at rest."""
+        """Return the energy beyond what the same GPUs use at rest."""
         joules, rest = self.joules, idle.watts
         return None if joules is None or rest is None else joules - rest * self.window.seconds
 
 
 def usage_of(readings: Readings, window: Window, uuids: Iterable[str] | None = None) -> Usage:
-    """What was used in a window, by these GPUs, or by all."""
+    """Return what these GPUs, or all, and the host used in a window."""
     facts = readings.facts
     wanted = readings.gpus if uuids is None else dict.fromkeys(uuids)
     gpus = tuple(_gpu_usage(readings, window, uuid, facts.get(uuid)) for uuid in wanted)
@@ -236,22 +237,22 @@ def usage_of(readings: Readings, window: Window, uuids: Iterable[str] | None = N
 
 
 def _points(samples: Iterable[GpuSample], *names: str) -> tuple[Point, ...]:
-    """What GPUs tell by the first of these names that has anything."""
+    """Return the readings of the first of these names that has any."""
     samples = tuple(samples)
     for name in names:
-        told = tuple(Point(each.at, value) for each in samples if (value := getattr(each, name)) is not None)
-        if told:
-            return told
+        found = tuple(Point(each.at, value) for each in samples if (value := getattr(each, name)) is not None)
+        if found:
+            return found
     return ()
 
 
 def _covered(points: Sequence[Point], window: Window) -> bool:
-    """Whether a window is known by these readings."""
+    """Check that readings cover a window without a gap."""
     return bool(points) and longest_gap(points, window) <= _GAP
 
 
 def _counted(points: Sequence[Point], window: Window) -> bool:
-    """Whether a counter was read near both ends of a window: it goes on counting in between."""
+    """Check that a counter was read near both ends of a window: it keeps counting in between."""
     return all(any(abs(point.at - end) <= _NEAR for point in points) for end in window)
 
 
@@ -280,12 +281,12 @@ def _gpu_usage(readings: Readings, window: Window, uuid: str, facts: GpuFacts | 
 
 
 def slowdown_reasons(mask: int) -> frozenset[str]:
-    """Why a clock is held down."""
+    """Return why a clock is reduced."""
     return frozenset(reason for bit, reason in REASONS.items() if mask & bit)
 
 
 def _slowed(masks: Sequence[int]) -> dict[str, float]:
-    """The share of readings for each reason that there was."""
+    """Return the share of readings for each reason that occurs."""
     found = [slowdown_reasons(mask) for mask in masks]
     names = dict.fromkeys(reason for reason in REASONS.values() if any(reason in each for each in found))
     return {reason: sum(reason in each for each in found) / len(found) for reason in names}
@@ -308,13 +309,13 @@ def _host_usage(readings: Readings, window: Window) -> HostUsage:
         processors=ran.get("server"),
         others=ran.get("others"),
         meter=ran.get("meter"),
-        celsius=max((each.celsius for each in near if each.celsius is not None), default=None),
+        celsius=_highest(each.celsius for each in near),
         mhz=_median(each.mhz for each in near),
     )
 
 
 def _around(figures: Sequence[Figures], window: Window) -> Sequence[Figures]:
-    """The readings of a window, and the next ones on both sides: the window may be shorter than from one to another."""
+    """Return the readings of a window, and the next ones on both sides: a window may lie between two readings."""
     first = bisect_left(figures, window.begin, key=lambda each: each.t)
     last = bisect_right(figures, window.end, key=lambda each: each.t)
     return figures[max(0, first - 1) : last + 1]
@@ -323,12 +324,12 @@ def _around(figures: Sequence[Figures], window: Window) -> Sequence[Figures]:
 def _package_joules(readings: Readings, name: str, window: Window) -> float | None:
     size = readings.hello.rapl.get(name, 0) if readings.hello else 0
     points = unwrapped((Point(each.t, each.uj[name]) for each in readings.counters if name in each.uj), size)
-    told = counter_rise(points, window) if _covered(points, window) else None
-    return None if told is None else told / 1e6
+    rise = counter_rise(points, window) if _covered(points, window) else None
+    return None if rise is None else rise / 1e6
 
 
 def _processors(figures: Sequence[Figures], window: Window) -> dict[str, float]:
-    """How many processors were used by whom."""
+    """Return how many processors the server, the meter and other programs used."""
     computed = counter_rise([Point(each.t, each.cpu) for each in figures], window)
     meter = counter_rise([Point(each.t, each.own) for each in figures], window)
     server = counter_rise([Point(each.t, each.server["cpu"]) for each in figures if "cpu" in each.server], window)
@@ -367,10 +368,14 @@ def _host_doubts(host: HostUsage, readings: Readings, window: Window) -> Iterabl
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """All together; None where one is not known, or there is none."""
+    """Return the sum; None if one value is unknown, or there is none."""
     values = list(values)
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
+
+
+def _highest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -383,12 +388,12 @@ def _most(servers: Iterable[Mapping[str, int]], name: str) -> int | None:
 
 
 def _grown(figures: Iterable[Figures], name: str, window: Window) -> int | None:
-    told = counter_rise([Point(each.t, each.server[name]) for each in figures if name in each.server], window)
-    return None if told is None else round(told)
+    rise = counter_rise([Point(each.t, each.server[name]) for each in figures if name in each.server], window)
+    return None if rise is None else round(rise)
 
 
 def usage_telemetry(used: Usage, uuids: Sequence[str]) -> Telemetry:
-    """What was used in a window, with GPUs by their numbers among these."""
+    """Return the usage of a window as telemetry, with GPUs by their numbers among these."""
     host, numbers = used.host, {uuid: number for number, uuid in enumerate(uuids)}
     return Telemetry(
         seconds=round(used.window.seconds, 3),
@@ -401,22 +406,21 @@ def usage_telemetry(used: Usage, uuids: Sequence[str]) -> Telemetry:
         meter=_rounded(host.meter, 4),
         faults=host.faults,
         read_bytes=host.read_bytes,
-        doubts=tuple(_numbered(doubt, numbers) for doubt in used.doubts),
+        doubts=tuple(with_gpu_numbers(doubt, uuids) for doubt in used.doubts),
     )
 
 
 def combined_telemetry(parts: Sequence[Telemetry]) -> Telemetry | None:
-    """Several times as one: joules are added, means are over time, and the most is the most. None of none."""
+    """Combine several telemetries: sums of joules, means over time, and maxima. None of none."""
     if len(parts) < 2:
         return parts[0] if parts else None
     numbers = dict.fromkeys(gpu.gpu for part in parts for gpu in part.gpus)
-    heat = [part.processor_celsius for part in parts if part.processor_celsius is not None]
     faults, read = ([getattr(part, name) for part in parts] for name in ("faults", "read_bytes"))
     return Telemetry(
         seconds=round(sum(part.seconds for part in parts), 3),
         gpus=tuple(_gpus_together(number, parts) for number in numbers),
-        processor_joules=_total([part.processor_joules for part in parts]),
-        processor_celsius=max(heat, default=None),
+        processor_joules=_rounded(_sum(part.processor_joules for part in parts)),
+        processor_celsius=_highest(part.processor_celsius for part in parts),
         processor_mhz=_mean(parts, [part.processor_mhz for part in parts]),
         processors=_mean(parts, [part.processors for part in parts]),
         others=_mean(parts, [part.others for part in parts]),
@@ -428,7 +432,7 @@ def combined_telemetry(parts: Sequence[Telemetry]) -> Telemetry | None:
 
 
 def memory_peaks(used: Usage, uuids: Sequence[str], planned: Estimate | None) -> Iterator[Peak]:
-    """The most that was held, of each GPU and of RAM, pages of mapped files included."""
+    """Yield the peak of each GPU's memory and of RAM, pages of mapped files included."""
     holds = [each for each in planned.holds if each.where != RAM] if planned else []
     by_uuid = {gpu.uuid: gpu for gpu in used.gpus}
     for number, uuid in enumerate(uuids):
@@ -463,52 +467,42 @@ def _gpus_together(number: int, parts: Sequence[Telemetry]) -> GpuTelemetry:
     slowed = [(reason, _mean(held, [each.get(reason, 0.0) for each in shares], 4)) for reason in reasons]
     return GpuTelemetry(
         gpu=number,
-        counted_joules=_total([gpu.counted_joules for gpu in every]),
-        integrated_joules=_total([gpu.integrated_joules for gpu in every]),
+        counted_joules=_rounded(_sum(gpu.counted_joules for gpu in every)),
+        integrated_joules=_rounded(_sum(gpu.integrated_joules for gpu in every)),
         watts=_mean(held, [gpu.watts for gpu in every]),
-        peak_watts=_highest([gpu.peak_watts for gpu in every]),
+        peak_watts=_highest(gpu.peak_watts for gpu in every),
         celsius_begin=every[0].celsius_begin,
         celsius_end=every[-1].celsius_end,
-        celsius_most=_highest([gpu.celsius_most for gpu in every]),
+        celsius_most=_highest(gpu.celsius_most for gpu in every),
         sm_mhz=_mean(held, [gpu.sm_mhz for gpu in every]),
         slowed=tuple(Slowed(reason=reason, share=share or 0.0) for reason, share in slowed),
     )
 
 
-def _numbered(doubt: str, numbers: Mapping[str, int]) -> str:
-    """A sentence without UUIDs."""
-    for uuid, number in numbers.items():
-        doubt = doubt.replace(uuid, str(number))
-    return doubt
+def with_gpu_numbers(sentence: str, uuids: Iterable[str]) -> str:
+    """Replace the UUIDs of a sentence by their numbers among these."""
+    for number, uuid in enumerate(uuids):
+        sentence = sentence.replace(uuid, str(number))
+    return sentence
 
 
 def _rounded(value: float | None, digits: int = 3) -> float | None:
     return None if value is None else round(value, digits)
 
 
-def _total(values: Sequence[float | None]) -> float | None:
-    """All together; None where one of them is not known."""
-    known = [value for value in values if value is not None]
-    return round(sum(known), 3) if known and len(known) == len(values) else None
-
-
-def _highest(values: Sequence[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
-
-
 def _mean(parts: Sequence[Telemetry], values: Sequence[float | None], digits: int = 3) -> float | None:
-    """The mean over time, of the parts of which it is known."""
+    """Return the mean over time of the parts with a value."""
     known = [(part.seconds, value) for part, value in zip(parts, values, strict=True) if value is not None]
     seconds = sum(each for each, _ in known)
     return round(sum(each * value for each, value in known) / seconds, digits) if seconds else None
 
 
 _MACHINES = ("none", "")
-"""What systemd-detect-virt says where nothing lies between the system and the machine."""
+"""What systemd-detect-virt prints on bare metal."""
 
 
 def unmeasured_sentences(readings: Readings) -> tuple[str, ...]:
-    """Sentences, one for each thing; nothing where all is told, or nothing was told yet."""
+    """Return a sentence for each thing that this host does not report; none before the first line."""
     hello = readings.hello
     return () if hello is None else (*_gpus(readings, hello), *_host(readings, hello), *_server(readings, hello))
 
@@ -518,27 +512,27 @@ def _gpus(readings: Readings, hello: Hello) -> Iterator[str]:
         yield f"nothing of GPUs: {hello.no_smi}"
         return
     if readings.gone is not None:
-        yield "nothing of GPUs from some moment on: what tells of them has ended"
+        yield "nothing of GPUs from some moment on: the source of their readings has ended"
     if hello.no_nvml:
         yield f"no energy counters of GPUs: {hello.no_nvml}"
     for uuid, why in hello.no_counter.items():
         yield f"no energy counter on GPU {uuid}: {why}"
     for name, what in (("watts", "power as it is now"), ("reasons", "reasons for lower clocks")):
         if name not in hello.fields:
-            yield f"no {what} of GPUs: this driver does not know it"
+            yield f"no {what} of GPUs: this driver does not report it"
     for uuid, samples in readings.gpus.items():
         if all(each.watts is None and each.mean_watts is None for each in samples):
-            yield f"no power of GPU {uuid}: it does not tell"
+            yield f"no power of GPU {uuid}: it reports none"
         if all(each.sm_mhz is None for each in samples):
-            yield f"no clock of GPU {uuid}: it does not tell"
+            yield f"no clock of GPU {uuid}: it reports none"
     if readings.looks and readings.looks[-1].apps is None:
-        yield f"not who else is on the GPUs: {_why_no_apps(hello)}"
+        yield f"not the other processes on the GPUs: {_why_no_apps(hello)}"
 
 
 def _why_no_apps(hello: Hello) -> str:
     if hello.virtual == "wsl":
-        return "under WSL the driver does not tell"
-    return hello.no_nvml or "the driver does not tell, or counts processes otherwise than this system"
+        return "under WSL the driver does not report them"
+    return hello.no_nvml or "the driver does not report them, or numbers processes differently from this system"
 
 
 def _host(readings: Readings, hello: Hello) -> Iterator[str]:
@@ -552,9 +546,9 @@ def _host(readings: Readings, hello: Hello) -> Iterator[str]:
     if figures and figures.mhz is None:
         yield "no clock of the processor: the kernel does not control it"
     if figures and figures.server and "peak" not in figures.server:
-        yield "not the most that the server's group has held: this kernel does not keep it"
+        yield "no peak memory of the server's control group: this kernel does not record it"
 
 
 def _server(readings: Readings, hello: Hello) -> Iterator[str]:
     if readings.looks and hello.server.pid and readings.looks[-1].in_flight is None:
-        yield "not whether somebody else uses the server: it does not tell its requests"
+        yield "not whether other clients use the server: it does not report its requests"

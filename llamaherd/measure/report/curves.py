@@ -239,11 +239,11 @@ def law_charts(sweeps: Sequence[Sweep], when: str) -> Iterator[Chart]:
 
 
 def _law_chart(name: str, points: Sequence[tuple[float, float]], law: PowerLaw, when: str) -> Chart:
-    said = f"{law.power:.3f} ± {law.error:.3f}"
+    power = f"{law.power:.3f} ± {law.error:.3f}"
     reach = f"{tokens(law.least)} to {tokens(law.most)} tokens"
     worst = max(abs(each) for _, each in law.left)
     caption = (
-        f"{when} n = {len(points)}. Speed is {rounded(law.factor)} times tokens to the power of {said}, from {reach}; "
+        f"{when} n = {len(points)}. Speed is {rounded(law.factor)} times tokens to the power of {power}, from {reach}; "
         f"it does not hold beyond that. The largest residual is {100 * worst:.1f} %. "
         f"{'They bend: it is no power law, and the error of its power means little.' if bends(law) else ''}"
     )
@@ -305,12 +305,12 @@ def _run_panes(cell: MeasuredCell) -> Iterator[Pane]:
 
 def _run_pane(title: str, unit: str, values: Sequence[float]) -> Pane:
     mean, spread = sum(values) / len(values), standard_deviation(values) or 0.0
-    said = f"mean {rounded(mean)} {unit}, {SIGMA} {short(spread)} ({spread / mean:.1%})"
+    figures = f"mean {rounded(mean)} {unit}, {SIGMA} {short(spread)} ({spread / mean:.1%})"
     points = tuple(Point(at, value, about=f"run {at}: {rounded(value)}") for at, value in enumerate(values, start=1))
     level = Level(mean, mean - spread, mean + spread)
-    about = f"{unit} of {len(values)} runs: {said}, from {rounded(min(values))} to {rounded(max(values))}"
+    about = f"{unit} of {len(values)} runs: {figures}, from {rounded(min(values))} to {rounded(max(values))}"
     return Pane(
-        title, about, Axis(f"run; {said}", whole=True), Axis(unit), (Series("runs", points, line=False),), (level,)
+        title, about, Axis(f"run; {figures}", whole=True), Axis(unit), (Series("runs", points, line=False),), (level,)
     )
 
 

@@ -15,11 +15,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from llamaherd import __version__
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.report.geometry import draw_bars, draw_pane
-from llamaherd.measure.report.page import Page, Part, page
+from llamaherd.measure.report.charts import draw_bars, draw_pane
+from llamaherd.measure.report.page import Gathered, Page, Part, page
 from llamaherd.measure.report.results import Figure, Measured, MeasuredCell
 from llamaherd.measure.report.searches import FinishedSearch
-from llamaherd.measure.report.sources import Gathered
 from llamaherd.measure.report.tables import Table
 from llamaherd.measure.tune.result import result_json
 from llamaherd.resources import TEMPLATES
@@ -89,8 +88,8 @@ def _about(each: Measured) -> dict[str, Any]:
 
 
 def _condition(cell: MeasuredCell) -> dict[str, Any]:
-    told = cell.condition.model_dump(mode="json")
-    return {"condition": str(cell.condition)} | {key: told[key] for key in _COLUMNS if key in told}
+    fields = cell.condition.model_dump(mode="json")
+    return {"condition": str(cell.condition)} | {key: fields[key] for key in _COLUMNS if key in fields}
 
 
 def _figures(cell: MeasuredCell) -> Iterator[dict[str, Any]]:

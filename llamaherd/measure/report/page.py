@@ -1,20 +1,415 @@
-"""The content of a report in its order, before it becomes HTML, Markdown or text. Pure."""
+"""The page of a report: read its results and searches, and put overview, charts and tables in their order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
+from typing import get_args
 
-from llamaherd.measure.report.charts import Chart
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.report.charts import Axis, Bar, Bars, Chart, Pane, Point, Series, days, fewest
 from llamaherd.measure.report.curves import result_charts
-from llamaherd.measure.report.overview import bars_by_kind, history_charts, leaderboard, leaderboard_table
-from llamaherd.measure.report.results import Measured
+from llamaherd.measure.report.results import Figure, Measured, MeasuredCell, check_measured
 from llamaherd.measure.report.searches import FinishedSearch, search_chart, search_tables
-from llamaherd.measure.report.sources import Gathered
-from llamaherd.measure.report.tables import Table, cells_table, memory_table
+from llamaherd.measure.report.tables import (
+    NONE,
+    Table,
+    cells_table,
+    figure,
+    memory_table,
+    plus_minus,
+    rounded,
+    share,
+    tokens,
+    without_empty,
+)
+from llamaherd.measure.results.lookup import read_results
+from llamaherd.measure.results.metrics import DECODE, FIRST_TOKEN, PREFILL, STEP, Metric
+from llamaherd.measure.results.result import Condition, Kind
+from llamaherd.measure.results.store import read_result, result_files
 from llamaherd.measure.tune.final_measurements import power_lines
-from llamaherd.measure.tune.result import yaml_lines
+from llamaherd.measure.tune.journal import SEARCH_NAME, read_search, searches
+from llamaherd.measure.tune.result import Shares, search_result, yaml_lines
+
+MOST = 2_000
+"""The most results in a report, the newest of each instance first."""
+_MOST_FOLDERS = 1_000
+MOST_SEARCHES = 20
+"""The most searches in a report, the newest of each instance first."""
+_MOST_READ, _MOST_TRIALS = 100, 5_000
+"""The most files of searches, and trials of one: real searches have fewer."""
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The results and finished searches of a report, and a message for each unreadable file.
+
+    `beyond` names those of which there are more than the limit.
+    """
+
+    found: tuple[Measured, ...]
+    left_out: tuple[str, ...]
+    searches: tuple[FinishedSearch, ...] = ()
+    beyond: str = ""
+
+
+def gather_results(words: Sequence[str], results: Path, shares: Callable[[], Shares | None] = lambda: None) -> Gathered:
+    """Return the named results, or all in `results/`. Raise UserError if a word names nothing.
+
+    `shares` returns the function for the importance of keys. It is called only if there is a search.
+    """
+    found: dict[tuple[str, str, str], Measured] = {}
+    left_out: list[str] = []
+    files: dict[Path, None] = {}
+    sought: dict[Path, None] = {}
+    for word in words:
+        if not Path(word).is_file():
+            named, its = _named(word, results)
+            files |= dict.fromkeys(named)
+            sought |= dict.fromkeys(its)
+        elif SEARCH_NAME.fullmatch(Path(word).name):
+            sought[Path(word)] = None
+        else:
+            found |= {_key(each): each for each in _in_file(Path(word))}
+    if not words:
+        files |= dict.fromkeys(_all(results, result_files))
+        sought |= dict.fromkeys(_all(results, searches))
+    found |= _measured(list(files), left_out)
+    ended = _ended(list(sought), shares, left_out)
+    if not found and not ended:
+        why = left_out[0] if left_out else f"there are no results in {results}"
+        raise UserError(why, "name files with results; `herd explain report` lists the supported formats")
+    every = sorted(found.values(), key=lambda each: (each.rig, each.instance, each.label, each.began, each.id))
+    many = len(ended) == MOST_SEARCHES and len(sought) > MOST_SEARCHES
+    beyond = f"of {len(sought)} searches {MOST_SEARCHES} are shown; a report of one rig has its own" if many else ""
+    return Gathered(tuple(every), tuple(left_out), ended, beyond)
+
+
+def _measured(files: Sequence[Path], left_out: list[str]) -> dict[tuple[str, str, str], Measured]:
+    """Return the results of files, up to the limit. Append errors."""
+    found = {}
+    for path in files[:MOST]:
+        try:
+            each = check_measured(read_result(path), str(path))
+        except UserError as error:
+            left_out.append(error.message)
+        else:
+            found[_key(each)] = each
+    if len(files) > MOST:
+        left_out.append(f"{len(files) - MOST:,} older results are left out: no more than {MOST:,} are read")
+    return found
+
+
+def _ended(
+    files: Sequence[Path], shares: Callable[[], Shares | None], left_out: list[str]
+) -> tuple[FinishedSearch, ...]:
+    """Return the finished searches of files, up to the limit. Append errors."""
+    found: list[FinishedSearch] = []
+    importance = shares() if files else None
+    for path in files[:_MOST_READ]:
+        if len(found) == MOST_SEARCHES:
+            break
+        try:
+            search = read_search(path)
+        except UserError as error:
+            left_out.append(error.message)
+            continue
+        if len(search.trials) > _MOST_TRIALS:
+            left_out.append(f"{path} has {len(search.trials):,} trials, which no search has")
+        elif search.found:
+            end = search_result(search, shares=importance)
+            found.append(FinishedSearch(search.head, search.found.ended, path.name, end, tuple(search.measurements)))
+    return tuple(sorted(found, key=lambda each: (each.head.rig, each.head.instance, each.head.began)))
+
+
+def _key(each: Measured) -> tuple[str, str, str]:
+    return each.began, each.id, each.label
+
+
+def _in_file(path: Path) -> Iterator[Measured]:
+    """Return the results of a file. Unnamed ones are named after the file, as in `herd compare`."""
+    read = read_results(path)
+    for number, result in enumerate(read, start=1):
+        each = check_measured(result, str(path))
+        name = f"{path.name}:{number}" if len(read) > 1 else path.name
+        if result.shared:
+            # Shared files have the same rig and instance names: two of them may be of different instances.
+            each = replace(each, rig="shared", instance=path.name, label=path.name)
+        yield replace(each, label=name) if each.less and not result.stack else each
+
+
+def _named(word: str, results: Path) -> tuple[list[Path], list[Path]]:
+    """Return the files of results and of searches of a rig or an instance. Raise UserError."""
+    rig, _, instance = word.partition("/")
+    if not _NAME.fullmatch(rig) or (instance and not _NAME.fullmatch(instance)):
+        raise UserError(f"there is no file {word}", "name a file with results, a rig, or RIG/INSTANCE")
+    names = [instance] if instance else _folders(results / rig)
+    files = [file for name in names for file in result_files(results, rig, name)]
+    sought = list(_in_turn([searches(results, rig, name) for name in names]))
+    if not files and not sought:
+        raise UserError(f"there is no result of {word} in {results}", "name a file with results instead")
+    return files, sought
+
+
+def _all(results: Path, of: Callable[[Path, str, str], Sequence[Path]]) -> Iterator[Path]:
+    """Return all files: the newest of each instance before the second newest of any."""
+    return _in_turn([of(results, rig, name) for rig in _folders(results) for name in _folders(results / rig)])
+
+
+def _in_turn(each: Sequence[Sequence[Path]]) -> Iterator[Path]:
+    for place in range(max(map(len, each), default=0)):
+        yield from (files[place] for files in each if place < len(files))
+
+
+def _folders(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as there:
+            entries = [each for _, each in zip(range(_MOST_FOLDERS), there, strict=False)]
+        return sorted(each.name for each in entries if _NAME.fullmatch(each.name) and each.is_dir())
+    except OSError:
+        return []
+
+
+KINDS: tuple[str, ...] = get_args(Kind)
+"""The kinds of text in the order of the suite; those of other programs come last."""
+
+
+_CACHES = ("cold", "unknown", "warm")
+_OVERHEAD = 1000
+"""The tokens of a prompt below which overhead dominates its prefill time."""
+
+
+def representative(cells: Sequence[MeasuredCell], metric: Metric, kind: str | None = None) -> MeasuredCell | None:
+    """Return the cell that measured a metric with the fewest parallel requests and the fewest cached tokens.
+
+    For prefill, it is the shortest cold prompt of at least a thousand tokens with an empty context: shorter prompts
+    measure mostly overhead.
+    """
+    found = [each for each in cells if each.figure(metric) and kind in (None, each.condition.kind)]
+    if metric is not DECODE:
+        return min(found, key=_prefill_order, default=None)
+    return min(found, key=_decode_order, default=None)
+
+
+def _decode_order(cell: MeasuredCell) -> tuple[float, ...]:
+    asked = cell.condition
+    limit = asked.power_limit_watts or 0
+    return asked.concurrency, cell.filled, asked.context or 0, limit, -asked.generated
+
+
+def _prefill_order(cell: MeasuredCell) -> tuple[float, ...]:
+    asked = cell.condition
+    short = (asked.prompt or 0) < _OVERHEAD
+    return (
+        asked.concurrency,
+        _CACHES.index(asked.cache),
+        asked.depth,
+        short,
+        asked.prompt or 0,
+        asked.power_limit_watts or 0,
+    )
+
+
+def figure_of(cells: Sequence[MeasuredCell], metric: Metric, kind: str | None = None) -> Figure | None:
+    """Return the representative value of a metric."""
+    cell = representative(cells, metric, kind)
+    return cell.figure(metric) if cell else None
+
+
+def kinds_of(results: Iterable[Measured]) -> tuple[str, ...]:
+    """Return the kinds of text for which any result measured decode."""
+    found = {cell.condition.kind for each in results for cell in each.cells if cell.figure(DECODE)}
+    return tuple(kind for kind in KINDS if kind in found)
+
+
+_MOST_BARS = 12
+"""The most rows of the chart; the table contains all."""
+
+
+@dataclass(frozen=True)
+class LeaderboardRow:
+    """The newest result of a stack. `stale`: its instance has a newer result of another stack."""
+
+    result: Measured
+    stale: bool
+
+
+def leaderboard(results: Sequence[Measured]) -> tuple[LeaderboardRow, ...]:
+    """Return the rows, fastest first by the first kind of text that each has, stale rows included."""
+    newest: dict[tuple[str, str, str], Measured] = {}
+    last: dict[tuple[str, str], Measured] = {}
+    for each in sorted(results, key=lambda each: each.order):
+        # The instance of other programs' results is unknown: each is a row.
+        newest[each.rig, each.instance, each.id if each.less else each.stack] = each
+        last[each.rig, each.instance] = each
+    rows = [
+        LeaderboardRow(each, not each.less and each is not last[each.rig, each.instance]) for each in newest.values()
+    ]
+    return tuple(sorted(rows, key=_row_order))
+
+
+def _row_order(row: LeaderboardRow) -> tuple[float, str, str]:
+    each = row.result
+    speeds = [found.value for kind in kinds_of([each]) if (found := figure_of(each.cells, DECODE, kind))]
+    return -(speeds[0] if speeds else 0.0), each.label, each.began
+
+
+def leaderboard_table(rows: Sequence[LeaderboardRow], *, short: bool = True) -> Table:
+    """Return the rows as a table; `short` shows half of an interval instead of its ends."""
+    kinds = kinds_of([row.result for row in rows])
+    show = plus_minus if short else figure
+    headings = ("what", *(f"{kind}, t/s" for kind in kinds), "prefill, t/s", "first token, ms")
+    headings += ("accepted", "J/token", "context", "measured", "GPUs")
+    made = []
+    for row in rows:
+        each = row.result
+        speeds = [_figure_text(representative(each.cells, DECODE, kind), DECODE, show) for kind in kinds]
+        rest = [_figure_text(representative(each.cells, metric), metric, show) for metric in (PREFILL, FIRST_TOKEN)]
+        made.append((row_name(row), *speeds, *rest, *_last_columns(each)))
+    grey = frozenset(at for at, row in enumerate(rows) if row.stale)
+    return without_empty(Table("Every stack by its newest result", headings, tuple(made), grey))
+
+
+def _figure_text(cell: MeasuredCell | None, metric: Metric, show: Callable[[Figure | None], str]) -> str:
+    """Return a value, with the tokens in the context if the condition sets them."""
+    if cell is None:
+        return NONE
+    return f"{show(cell.figure(metric))} at {tokens(cell.filled)}" if cell.filled else show(cell.figure(metric))
+
+
+def row_name(row: LeaderboardRow) -> str:
+    """Return the name of a row: the instance, with its stack, if both are known."""
+    each = row.result
+    known = each.stack.startswith(each.label)
+    named = each.stack if known else f"{each.label}: {each.stack}" if each.stack else each.label
+    return f"{named} (stale)" if row.stale else f"{named} (imported)" if each.less else named
+
+
+def _last_columns(each: Measured) -> tuple[str, ...]:
+    cell = representative(each.cells, DECODE)
+    context = each.context or max((one.condition.context or one.filled for one in each.cells), default=0)
+    return (
+        share(cell.acceptance if cell else None),
+        NONE if cell is None or cell.joules is None else rounded(cell.joules),
+        f"{context:,}" if context else NONE,
+        each.day or NONE,
+        each.machine[0] if each.machine else NONE,
+    )
+
+
+def bars_by_kind(rows: Sequence[LeaderboardRow]) -> Iterator[Chart]:
+    """Return the fastest row for each kind of text that several stacks have."""
+    panes = []
+    for kind in kinds_of([row.result for row in rows]):
+        bars = [_bar(row, found) for row in rows if (found := figure_of(row.result.cells, DECODE, kind))]
+        if len(bars) > 1:
+            now = sorted(bars, key=lambda each: (each.grey, -each.value))[:_MOST_BARS]
+            most = sorted(now, key=lambda each: -each.value)
+            about = f"{len(most)} stacks, the fastest is {most[0].name} with {rounded(most[0].value)} t/s"
+            panes.append(Bars(f"Decode: {kind}", about, "tokens a second", tuple(most)))
+    if panes:
+        left = "" if all(len(each.bars) < _MOST_BARS for each in panes) else f" No more than {_MOST_BARS} are drawn."
+        caption = "Lines are 95 % intervals, where there are several runs. Speeds of different kinds do not compare."
+        yield Chart("The fastest by kind of text", caption + left, bars=tuple(panes))
+
+
+def _bar(row: LeaderboardRow, found: Figure) -> Bar:
+    low, high = found.ends or (None, None)
+    return Bar(row_name(row), found.value, low, high, plus_minus(found), row.stale)
+
+
+MOST_LISTED = 30
+"""The most results in the table: the newest ones."""
+
+
+@dataclass(frozen=True)
+class TrackedCondition:
+    """A condition that is shown over time, and its name."""
+
+    name: str
+    condition: Condition
+
+
+def history_charts(results: Sequence[Measured]) -> Iterator[Chart]:
+    """Return speed by kind of text, step time, prefill, time to first token and energy over time."""
+    in_order = sorted(results, key=lambda each: (each.began, each.id))
+    kinds = [one for kind in kinds_of(in_order) if (one := _tracked(in_order, kind, DECODE, kind))]
+    prefill = [one] if (one := _tracked(in_order, "prefill", PREFILL)) else []
+    first = [one] if (one := _tracked(in_order, "first token", FIRST_TOKEN)) else []
+    panes = [
+        _history_pane("Decode", "t/s", [_metric_series(in_order, one, DECODE) for one in kinds]),
+        _history_pane("Time of a step", "ms", [_metric_series(in_order, one, STEP) for one in kinds]),
+        _history_pane("Prefill", "t/s", [_metric_series(in_order, one, PREFILL) for one in prefill]),
+        _history_pane("Time to the first token", "ms", [_metric_series(in_order, one, FIRST_TOKEN) for one in first]),
+        _history_pane("Energy", "J/token", [_energy_series(in_order, one) for one in kinds]),
+    ]
+    found = tuple(pane for pane in panes if pane)
+    if found:
+        caption = f"{len(in_order)} results, {in_order[0].day} to {in_order[-1].day}. Lines are 95 % intervals."
+        suites = {each.suite for each in in_order if each.suite}
+        more = " Their prompts are not the same: compare those of one suite alone." if len(suites) > 1 else ""
+        columns = [*((one, DECODE) for one in kinds), *((one, PREFILL) for one in prefill)]
+        table = _history_table(in_order[: -MOST_LISTED - 1 : -1], columns)
+        yield Chart("Over time", caption + more, found, table=table)
+
+
+def _tracked(
+    results: Sequence[Measured], name: str, metric: Metric, kind: str | None = None
+) -> TrackedCondition | None:
+    """Return the condition that most results share: only equal conditions are comparable."""
+    found = [cell.condition for each in results if (cell := representative(each.cells, metric, kind))]
+    if not found:
+        return None
+    ((condition, _),) = Counter(reversed(found)).most_common(1)
+    return TrackedCondition(name, condition)
+
+
+def _cell_of(each: Measured, followed: TrackedCondition) -> MeasuredCell | None:
+    return next((cell for cell in each.cells if cell.condition == followed.condition), None)
+
+
+def _history_table(results: Sequence[Measured], columns: Sequence[tuple[TrackedCondition, Metric]]) -> Table:
+    """Return a table with a row for each result."""
+    rows = []
+    for each in results:
+        cells = [(_cell_of(each, followed), metric) for followed, metric in columns]
+        figures = [figure(cell.figure(metric) if cell else None) for cell, metric in cells]
+        doubts = str(len(each.doubts)) if each.doubts else NONE
+        rows.append((each.began.replace("T", " ").rstrip("Z"), *figures, each.stack or NONE, doubts))
+    named = (f"{followed.condition}: {metric.name}, {metric.unit}" for followed, metric in columns)
+    return without_empty(Table("Over time", ("measured, UTC", *named, "stack", "doubts"), tuple(rows)))
+
+
+def _history_pane(title: str, unit: str, every: Sequence[Series]) -> Pane | None:
+    kept = fewest(each for each in every if len(each.points) > 1)
+    if not kept:
+        return None
+    about = "; ".join(f"{each.name}: from {each.points[0].about} to {each.points[-1].about}" for each in kept)
+    return Pane(title, f"{unit} by date. {about}", Axis("", "date"), Axis(unit, zero=True), kept)
+
+
+def _metric_series(results: Sequence[Measured], followed: TrackedCondition, metric: Metric) -> Series:
+    points = []
+    for each in results:
+        cell = _cell_of(each, followed)
+        if cell and (found := cell.figure(metric)):
+            low, high = found.ends or (None, None)
+            about = f"{each.day}: {figure(found)} {metric.unit}"
+            points.append(Point(days(each.began), found.value, low, high, about))
+    return Series(followed.name, tuple(points))
+
+
+def _energy_series(results: Sequence[Measured], followed: TrackedCondition) -> Series:
+    found = [(each, cell.joules) for each in results if (cell := _cell_of(each, followed)) and cell.joules]
+    points = [Point(days(each.began), joules, about=f"{each.day}: {rounded(joules)} J/token") for each, joules in found]
+    return Series(followed.name, tuple(points))
+
 
 _ALL, _BESIDE = "Everything that was measured", "Everything else that was measured"
 
@@ -118,7 +513,7 @@ def _searches(every: Sequence[FinishedSearch]) -> Iterator[Group]:
 
 def _search(each: FinishedSearch, anchor: str) -> Part:
     end = each.end
-    began, ended = (said.replace("T", " ").rstrip("Z") for said in (each.head.began, each.ended))
+    began, ended = (stamp.replace("T", " ").rstrip("Z") for stamp in (each.head.began, each.ended))
     facts = (
         ("searched", f"{began} to {ended} UTC by llamaherd {each.head.llamaherd}"),
         ("tried", f"{end.tried} candidates in {end.seconds / 60:.1f} min"),

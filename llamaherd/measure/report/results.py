@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.bench.load import total_speed
-from llamaherd.measure.results.evaluation import find_doubts
+from llamaherd.measure.results.comparison import find_doubts
 from llamaherd.measure.results.metrics import DECODE, METRICS, STEP, Metric, by_start
 from llamaherd.measure.results.result import Cell, Condition, Gpu, Peak, Provenance, Result, Run
 from llamaherd.measure.statistics import Estimate, estimate
@@ -164,8 +164,8 @@ def _watts(cell: Cell) -> tuple[float | None, float | None]:
     if taken := cell.telemetry:
         peaks = [gpu.peak_watts for gpu in taken.gpus]
         return taken.watts, peaks[0] if len(peaks) == 1 else None
-    told = [run.watts for run in cell.counted if run.watts]
-    return (sum(told) / len(told), max(told)) if told else (None, None)
+    watts = [run.watts for run in cell.counted if run.watts]
+    return (sum(watts) / len(watts), max(watts)) if watts else (None, None)
 
 
 def _joules(cell: Cell, watts: float | None) -> float | None:
@@ -212,8 +212,8 @@ def _stack(result: Result) -> str:
     engine, origin = result.provenance.engine, result.provenance
     version = engine.version or (engine.commit or "")[:10]
     quant = next((each.quant for each in origin.files if each.part == "weights" and each.quant), None)
-    told = quant and quant in (origin.model or "")
-    parts = [result.stack, engine.kind, version, origin.model, None if told else quant]
+    named = quant and quant in (origin.model or "")
+    parts = [result.stack, engine.kind, version, origin.model, None if named else quant]
     return " ".join(dict.fromkeys(part for part in parts if part))
 
 

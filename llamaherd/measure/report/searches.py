@@ -9,19 +9,22 @@ from functools import cached_property
 from llamaherd.measure.report.charts import Axis, Chart, Level, Pane, Point, Series
 from llamaherd.measure.report.tables import NONE, Table, optional, rounded, without_empty
 from llamaherd.measure.tune.candidate import Candidate, Why
-from llamaherd.measure.tune.final_measurements import DEPTH_HEADINGS, POWER_HEADINGS, depth_rows, power_rows
-from llamaherd.measure.tune.journal import Head, TriedCandidate, candidate_of
-from llamaherd.measure.tune.objective import Objective
-from llamaherd.measure.tune.result import FAILED, MEASURES, SearchResult
-from llamaherd.measure.tune.standings import (
+from llamaherd.measure.tune.final_measurements import (
+    DEPTH_HEADINGS,
+    POWER_HEADINGS,
     changes,
+    depth_rows,
     keys_text,
     percent,
+    power_rows,
     ratio_text,
     score_text,
     value_text,
     verdict_text,
 )
+from llamaherd.measure.tune.journal import Head, TriedCandidate, candidate_of
+from llamaherd.measure.tune.objective import Objective
+from llamaherd.measure.tune.result import FAILED, MEASURES, SearchResult
 
 MOST_TRIALS = 500
 """The most trials of a search that are drawn: the first ones."""
@@ -147,8 +150,8 @@ def _point(each: FinishedSearch, at: int, trial: TriedCandidate, score: float | 
 
 
 def _about(each: FinishedSearch, at: int, trial: TriedCandidate, score: float | None) -> str:
-    said = rounded(score) if score else _why(trial.why)
-    return f"{at}: {_short(changes(candidate_of(trial.keys), each.end.declared))}: {said}"
+    label = rounded(score) if score else _why(trial.why)
+    return f"{at}: {_short(changes(candidate_of(trial.keys), each.end.declared))}: {label}"
 
 
 def _trial_row(each: FinishedSearch, at: int, trial: TriedCandidate, score: float | None) -> tuple[str, ...]:

@@ -17,19 +17,19 @@ from llamaherd.measure.statistics import Estimate, Ratio
 from llamaherd.text.terminal import printable
 
 _SPANS = (0.05, 0.1, 0.2, 0.3, 0.5)
-"""How far an axis goes to the slow side, as shares; the fast side is its mirror."""
+"""The slow end of an axis, as shares; the fast end is its mirror."""
 
 _DRAWN, _PLAIN = tuple("░│├─┤●◀▶"), tuple(":|[-]o<>")
 
 
 def axis_span(ratios: Iterable[Ratio]) -> float:
-    """The axis on which all intervals can be seen, up to the widest one."""
+    """Return the span of an axis that shows all intervals, up to the widest axis."""
     ends = [abs(log(end)) for each in ratios for end in (each.low or each.value, each.high or each.value)]
     return next((span for span in _SPANS if -log(1 - span) >= max(ends, default=0.0)), _SPANS[-1])
 
 
 def forest_line(ratio: Ratio, margin: float | None, span: float, width: int, *, plain: bool = False) -> str:
-    """One line of the chart: slower on the left, faster on the right, equal in the middle."""
+    """Return one line of the chart: slower on the left, faster on the right, equal in the middle."""
     band, middle, left, line, right, point, beyond_left, beyond_right = _PLAIN if plain else _DRAWN
     letters = [" "] * width
     if margin:
@@ -51,14 +51,14 @@ def forest_line(ratio: Ratio, margin: float | None, span: float, width: int, *, 
 
 
 def axis_scale(span: float, width: int) -> str:
-    """What the axis says at its ends and in its middle."""
+    """Return the labels of the axis at its ends and in its middle."""
     ends = f"{1 - span:.2f}", f"{1 / (1 - span):.2f}"
     middle = "1.00".center(width - len(ends[0]) - len(ends[1]))
     return f"{ends[0]}{middle}{ends[1]}"
 
 
 def _column(ratio: float, span: float, width: int) -> int:
-    """The column of a ratio; the nearest one there is for what lies beyond."""
+    """Return the column of a ratio; the nearest one for what lies beyond."""
     half = width // 2
     column = half + round(log(ratio) / -log(1 - span) * half)
     return min(max(column, 0), width - 1)
@@ -70,23 +70,23 @@ def _beyond_axis(ratio: float, span: float) -> int:
 
 
 VERDICT_STYLES = {"slower": "bold red", "faster": "green", "same": "dim", "not known yet": "yellow"}
-"""Of verdicts."""
+"""The style of each verdict."""
 _LONGEST = 60
-"""Letters of a value that is told among others: arguments are hundreds."""
+"""Letters of a value in a table: arguments have hundreds."""
 
 _WIDTH = 41
 """Columns of the chart."""
 
 
 def print_comparison(found: Comparison, to: Console) -> None:
-    """What is different, then the cells, then the chart, then what is to be known of both."""
+    """Print the differences, the cells, the chart, and the notes on both."""
     to.print(f"A is [bold]{printable(found.a)}[/], B is [bold]{printable(found.b)}[/]")
     _print_differences(found, to)
     if found.rows:
         _print_rows(found.rows, to)
         _print_forest(found.rows, to)
     else:
-        to.print("nothing was measured in both under the same conditions")
+        to.print("no condition was measured in both")
         to.print(f"  help: {printable(found.help)}", highlight=False)
     for name, only in (("A", found.only_a), ("B", found.only_b)):
         if only:
@@ -96,7 +96,7 @@ def print_comparison(found: Comparison, to: Console) -> None:
 
 
 def _all_notes(found: Comparison) -> Iterator[str]:
-    """What is to be known, of both at once where it goes for both."""
+    """Yield the notes, each once if it applies to both."""
     yield from found.notes
     of_a, of_b = (*found.notes_a, *found.doubts_a), (*found.notes_b, *found.doubts_b)
     for text in dict.fromkeys([*of_a, *of_b]):
@@ -106,7 +106,7 @@ def _all_notes(found: Comparison) -> Iterator[str]:
 
 def _print_differences(found: Comparison, to: Console) -> None:
     if not found.differences:
-        to.print("nothing is known to be different about them")
+        to.print("no known difference")
         return
     table = _table("different", "A", "B")
     for each in found.differences:
@@ -119,7 +119,7 @@ def _cut(text: str) -> str:
 
 
 def _print_rows(rows: Sequence[ComparisonRow], to: Console) -> None:
-    table = _table("cell", "", "A", "B", "B beside A", "verdict")
+    table = _table("cell", "", "A", "B", "B vs A", "verdict")
     last = None
     for row in rows:
         cell = "" if row.condition == last else str(row.condition)
@@ -132,7 +132,7 @@ def _print_rows(rows: Sequence[ComparisonRow], to: Console) -> None:
 
 
 def _print_forest(rows: Sequence[ComparisonRow], to: Console) -> None:
-    """The chart: letters of ASCII alone where nothing else can be printed."""
+    """Print the chart, in ASCII if the terminal has no UTF-8."""
     span = axis_span(row.ratio for row in rows)
     plain = not to.encoding.lower().startswith("utf")
     chart = _table("", f"slower{'faster':>{_WIDTH - 6}}")
@@ -144,7 +144,7 @@ def _print_forest(rows: Sequence[ComparisonRow], to: Console) -> None:
 
 
 def show_estimate(each: Estimate, metric: Metric) -> str:
-    """A value with its interval and its number: `249 (247 to 251), n = 10`, or `249, n = 2, too few`."""
+    """Return a value with its interval and its number: `249 (247 to 251), n = 10`, or `249, n = 2, too few`."""
     value = _number(metric.shown(each.value))
     if each.low is None or each.high is None:
         return f"{value}, {each.counted}"
@@ -153,7 +153,7 @@ def show_estimate(each: Estimate, metric: Metric) -> str:
 
 
 def show_ratio(row: ComparisonRow) -> str:
-    """How much faster B is: `-5.0 % (-6.1 to -3.9)`."""
+    """Return how much faster B is: `-5.0 % (-6.1 to -3.9)`."""
     value = f"{100 * (row.ratio.value - 1):+.1f} %"
     if row.ratio.ends is None:
         return value
@@ -162,7 +162,7 @@ def show_ratio(row: ComparisonRow) -> str:
 
 
 def _number(value: float) -> str:
-    """Four digits, or all that stand before the point."""
+    """Return four digits, or all before the point."""
     digits = len(f"{abs(value):.0f}")
     return f"{value:,.{max(0, 4 - digits)}f}"
 
@@ -175,7 +175,7 @@ def _table(*headings: str) -> Table:
 
 
 def comparison_json(found: Comparison) -> dict[str, Any]:
-    """The comparison for machines. Ratios are of speeds: above 1, B is faster."""
+    """Return the comparison as JSON. Ratios are of speeds: above 1, B is faster."""
     return {
         "a": found.a,
         "b": found.b,

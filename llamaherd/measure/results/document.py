@@ -15,25 +15,25 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.results.result import FORMAT, Around, Cell, Recorded, Result, Run, Start
 
 MOST_RESULT_BYTES, _MOST_VALUES = 8 << 20, 400_000
-"""Bytes and values of a result. A run has some 400 bytes and 22 values, and 256 more where it has its pieces."""
+"""Bytes and values of a result. A run has some 400 bytes and 22 values, and 256 more with its pieces."""
 
-_TAKE_BACK = "take the last good one back from version control, or leave it out"
+_RESTORE = "restore the last good one from version control, or leave it out"
 
 
 def with_id(result: Result) -> Result:
-    """The result with its id."""
+    """Return the result with its id."""
     return result.model_copy(update={"id": content_id(result)})
 
 
 def content_id(result: Result) -> str:
-    """The hash of all of a result but its id: 12 hexadecimal digits."""
+    """Return the hash of a result without its id: 12 hexadecimal digits."""
     value = result.model_dump(mode="json", exclude={"id"}, exclude_defaults=True)
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def result_bytes(result: Result) -> bytes:
-    """The document, a line for each run. What is as it is by default is left out. Raises UserError."""
+    """Render the document, a line for each run, without defaults. Raise UserError if it is too large."""
     value = {"format": FORMAT} | result.model_dump(mode="json", exclude_defaults=True, exclude={"cells"})
     head = json.dumps(value, indent=1)
     cells = ",\n  ".join(map(_cell_text, result.cells))
@@ -52,7 +52,7 @@ def _cell_text(cell: Cell) -> str:
 
 
 def parse_result(data: bytes, name: str) -> Result:
-    """The result in a document of this name. Raises UserError."""
+    """Parse the result in a document of this name. Raise UserError."""
     value = load_json(data, name)
     found = value.get("format") if isinstance(value, dict) else None
     if type(found) is not int or "cells" not in value:
@@ -64,12 +64,14 @@ def parse_result(data: bytes, name: str) -> Result:
         )
     result = _validated(data, name)
     if result.id != content_id(result):
-        raise UserError(f"{name} is not as it was measured: its content has another hash than its id", _TAKE_BACK)
+        raise UserError(
+            f"{name} was changed after the measurement: the hash of its content differs from its id", _RESTORE
+        )
     return result
 
 
 def load_json(data: bytes, name: str) -> Any:
-    """The JSON in some bytes, within bounds. Raises UserError."""
+    """Parse JSON within bounds. Raise UserError."""
     if len(data) > MOST_RESULT_BYTES:
         raise unusable_result(name, f"it is larger than {MOST_RESULT_BYTES >> 20} MiB")
     try:
@@ -86,7 +88,7 @@ def load_json(data: bytes, name: str) -> Any:
 
 
 def has_too_many_values(value: Any, most: int = _MOST_VALUES) -> bool:
-    """Whether it holds more values than are looked at: each that is wrong would be told one by one."""
+    """Check for more values than are validated: each wrong one would be reported."""
     left, count = [value], 0
     while left and count <= most:
         each = left.pop()
@@ -97,8 +99,8 @@ def has_too_many_values(value: Any, most: int = _MOST_VALUES) -> bool:
 
 
 def unusable_result(name: str, why: str) -> UserError:
-    """That a file cannot be used as a result, and why."""
-    return UserError(f"{name} is no result that can be used: {why}", _TAKE_BACK)
+    """Return the error that a file is unusable as a result, with the reason."""
+    return UserError(f"{name} is no usable result: {why}", _RESTORE)
 
 
 def _validated(data: bytes, name: str) -> Result:
@@ -116,22 +118,22 @@ def _problem(error: ValidationError) -> str:
 
 
 def head_line(result: Result) -> bytes:
-    """The first line of a journal: all that is known before the first run."""
+    """Return the first line of a journal: the result before the first run."""
     return _journal_line({"begin": result.model_dump(mode="json", exclude_defaults=True)})
 
 
 def start_line(start: Start) -> bytes:
-    """A line of a journal: the server was started once more."""
+    """Return a line of a journal: the server was started once more."""
     return _journal_line({"start": start.model_dump(mode="json", exclude_defaults=True)})
 
 
 def run_line(cell: int, run: Run) -> bytes:
-    """A line of a journal: a run under the condition of this number."""
+    """Return a line of a journal: a run under the condition of this number."""
     return _journal_line({"cell": cell, "run": run.model_dump(mode="json", exclude_defaults=True)})
 
 
 def exclusion_line(cell: int, number: int, why: str) -> bytes:
-    """A line of a journal: a run of a cell, by their numbers, does not count, as it came to be known later."""
+    """Return a line of a journal that excludes a run of a cell, by their numbers, afterwards."""
     return _journal_line({"cell": cell, "excluded": number, "why": why})
 
 
@@ -140,9 +142,9 @@ def _journal_line(value: dict[str, Any]) -> bytes:
 
 
 def fold_journal(data: bytes, name: str) -> tuple[Result, int]:
-    """What a journal has so far, and how many of its bytes are whole lines. Raises UserError.
+    """Return the result that a journal has so far, and how many of its bytes are complete lines. Raise UserError.
 
-    A power cut leaves a last line that ends in the middle, or is no text: it is left out.
+    A power cut leaves a last line that is incomplete or no text: it is ignored.
     """
     if len(data) > MOST_RESULT_BYTES:
         raise unusable_result(name, f"it is larger than {MOST_RESULT_BYTES >> 20} MiB")
@@ -164,14 +166,14 @@ def fold_journal(data: bytes, name: str) -> tuple[Result, int]:
 
 
 def _has_run(cells: Sequence[dict[str, Any]], cell: int, place: int) -> bool:
-    """Whether a journal's cell has a run of this number."""
+    """Check that a journal's cell has a run of this number."""
     runs = cells[cell]["runs"] if 0 <= cell < len(cells) else []
     return 0 <= place < len(runs) and isinstance(runs[place], dict)
 
 
 def _folded(values: list[dict[str, Any]], name: str) -> Result:
     if not values or not isinstance(values[0], dict) or not isinstance(begun := values[0].get("begin"), dict):
-        raise unusable_result(name, "it does not say what was to be measured")
+        raise unusable_result(name, "its first line does not describe the measurement")
     cells = [dict(each, runs=[]) for each in begun.get("cells", ()) if isinstance(each, dict)]
     starts = list(begun.get("starts", ()))
     for number, value in enumerate(values[1:], start=2):
@@ -183,13 +185,13 @@ def _folded(values: list[dict[str, Any]], name: str) -> Result:
             case {"cell": int(cell), "excluded": int(place), "why": str(why)} if _has_run(cells, cell, place):
                 cells[cell]["runs"][place]["excluded"] = why
             case _:
-                raise unusable_result(name, f"line {number} says nothing that is known")
+                raise unusable_result(name, f"line {number} is no line of a journal")
     whole = dict(begun, cells=cells, starts=starts)
     return _validated(json.dumps(whole).encode(), name)
 
 
 def result_schema() -> dict[str, Any]:
-    """The schema of a result's document."""
+    """Return the schema of a result's document."""
     schema = _without_titles(Result.model_json_schema())
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -201,12 +203,12 @@ def result_schema() -> dict[str, Any]:
 
 
 def result_schema_text() -> str:
-    """The text of `result.schema.json`."""
+    """Return the text of `result.schema.json`."""
     return json.dumps(result_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _without_titles(value: Any) -> Any:
-    """Without the titles that pydantic makes of names: they say nothing more."""
+    """Remove the titles that pydantic derives from names: they add nothing."""
     if isinstance(value, dict):
         return {key: _without_titles(each) for key, each in value.items() if not (key == "title" and type(each) is str)}
     return [_without_titles(each) for each in value] if isinstance(value, list) else value
@@ -229,14 +231,14 @@ _PATTERNS = tuple(
 )
 _HOME = re.compile(r"(?i)(?:/home/|/Users/|\\Users\\)([^\s/\\\"'|;,=:]+)")
 _SHORTEST = 3
-"""Letters of a name, below which it stands in too many words by chance."""
+"""Letters of a name, below which it occurs in too many other words."""
 
 
 def redact_result(result: Result) -> Result:
-    """The result without what only its owner is to know, and with an id of its own.
+    """Return the result without private data, and with an id of its own.
 
-    Names of hosts and users are taken out wherever they stand as a word; rig and instance are called after what they
-    are. Hashes of models and builds stay: these say what was measured.
+    Names of hosts and users are removed wherever they occur as a word; rig and instance get generic names. Hashes of
+    models and builds stay: they identify what was measured.
     """
     origin = result.provenance
     around = Around(
@@ -261,7 +263,7 @@ def redact_result(result: Result) -> Result:
 
 
 def redact_text(text: str, private: Iterable[str] = ()) -> str:
-    """One text without addresses, UUIDs and paths, nor these words."""
+    """Remove addresses, UUIDs, paths and these words from a text."""
     for pattern in _PATTERNS:
         text = pattern.sub(HIDDEN, text)
     for word in private:
@@ -270,7 +272,7 @@ def redact_text(text: str, private: Iterable[str] = ()) -> str:
 
 
 def _private_words(result: Result) -> tuple[str, ...]:
-    """Names of the host, of the rig and of users, the longest first."""
+    """Return the names of the host, of the rig and of users, the longest first."""
     host, user = result.provenance.host.name or "", result.provenance.server.user or ""
     homes = set(_HOME.findall("\n".join(_texts(result.model_dump(mode="json")))))
     words = {host, host.partition(".")[0], user, result.rig, *homes}
@@ -286,7 +288,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def free_texts(model: type[Recorded]) -> frozenset[str]:
-    """The fields of a model that may hold any text: not those of a fixed form, in which nobody's name can stand."""
+    """Return the fields of a model that may hold any text: not those of a fixed form, which hold no names."""
     return frozenset(
         name
         for name, field in model.model_fields.items()

@@ -45,7 +45,7 @@ _ISO = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|[+-]00:?
 
 @dataclass(frozen=True)
 class ImportTarget:
-    """Where imported results belong, and when they were measured if they do not tell it themselves."""
+    """Where imported results belong, and their time if they do not contain one."""
 
     rig: str
     instance: str
@@ -53,33 +53,33 @@ class ImportTarget:
 
 
 def positive_number(value: object) -> float | None:
-    """A finite number above 0, or None for anything else."""
+    """Return a finite number above 0, or None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 < value < 1e15 else None
 
 
 def whole_number(value: object) -> int:
-    """A whole number from 0 on; 0 for anything else."""
+    """Return a whole number from 0 on; 0 for anything else."""
     found = positive_number(value)
     return int(found) if found is not None and found == int(found) else 0
 
 
 def nonempty_text(value: object) -> str | None:
-    """A text that says something, or None for anything else."""
+    """Return a stripped text, or None for an empty one or anything else."""
     return value.strip() if isinstance(value, str) and value.strip() else None
 
 
 def positive_numbers(value: object) -> list[float]:
-    """The finite numbers above 0 of a list."""
+    """Return the finite numbers above 0 of a list."""
     return [found for each in value if (found := positive_number(each))] if isinstance(value, list) else []
 
 
 def utc_time(value: object, otherwise: str) -> str:
-    """A time in our form, where it is UTC or does not say of which place it is; else the other one."""
+    """Return a time in our form if it is UTC or has no zone; else the other one."""
     found = _ISO.fullmatch(value) if isinstance(value, str) else None
-    told = f"{found[1]}T{found[2]}Z" if found else ""
-    return told if is_timestamp(told) else otherwise
+    stamp = f"{found[1]}T{found[2]}Z" if found else ""
+    return stamp if is_timestamp(stamp) else otherwise
 
 
 def imported_result(
@@ -92,7 +92,7 @@ def imported_result(
     at: object = None,
     provenance: Provenance | None = None,
 ) -> Result:
-    """A result of others. Runs under one condition are of one cell, in the order in which they come."""
+    """Return an imported result. Runs under one condition belong to one cell, in their order."""
     runs: dict[Condition, list[Run]] = {}
     for condition, each in cells:
         runs.setdefault(condition, []).extend(each)
@@ -118,7 +118,7 @@ JsonObject = dict[str, Any]
 LLAMA_BENCH_NOTES = (
     "llama-bench feeds random tokens and samples none: no server has just this speed, and mixtures of experts route "
     "random tokens otherwise",
-    "driver, power limit, clocks and hashes of the model are not told",
+    "driver, power limit, clocks and hashes of the model are unknown",
 )
 _BENCH_SETTINGS = (
     *("n_batch", "n_ubatch", "n_threads", "cpu_mask", "type_k", "type_v", "n_gpu_layers", "n_cpu_moe", "split_mode"),
@@ -126,20 +126,20 @@ _BENCH_SETTINGS = (
     *("lazy_mode", "use_mmap", "use_direct_io", "embeddings", "no_op_offload", "no_host", "repack", "fit_target"),
     *("fit_min_ctx", "fused_moe", "ger", "rtr", "mqkv", "muge", "mla_attn", "attn_max_batch"),
 )
-"""What a row tells of how it was run; a file may hold rows of many settings, of which each is a result."""
+"""The settings in a row. A file may hold rows of many settings: each makes a result."""
 
 
 def is_llama_bench(rows: Sequence[JsonObject]) -> bool:
-    """Whether rows are of llama-bench."""
+    """Check that rows are of llama-bench."""
     return bool(rows) and all({"n_prompt", "n_gen", "model_filename"} <= row.keys() for row in rows)
 
 
 def parse_llama_bench(rows: Sequence[JsonObject], whose: ImportTarget) -> tuple[Result, ...]:
-    """A result for each model and setting."""
+    """Return a result for each model and setting."""
     groups: dict[tuple[str, ...], list[JsonObject]] = {}
     for row in rows:
-        told = [row.get(key) for key in ("model_filename", "build_commit", "gpu_info", *_BENCH_SETTINGS)]
-        groups.setdefault(tuple(map(str, told)), []).append(row)
+        setting = [row.get(key) for key in ("model_filename", "build_commit", "gpu_info", *_BENCH_SETTINGS)]
+        groups.setdefault(tuple(map(str, setting)), []).append(row)
     return tuple(_bench_result(group, whose) for group in groups.values())
 
 
@@ -168,7 +168,7 @@ def _bench_condition(row: JsonObject) -> Condition:
 
 
 def _bench_runs(row: JsonObject) -> list[Run]:
-    """A run for each sample; where an older version tells none, one with the mean."""
+    """Return a run for each sample; if an older version has no samples, one with the mean."""
     prompt, generated = whole_number(row.get("n_prompt")), whole_number(row.get("n_gen"))
     times = positive_numbers(row.get("samples_ns")) or positive_numbers([row.get("avg_ns")])
     if prompt:
@@ -196,18 +196,18 @@ def _bench_provenance(row: JsonObject) -> Provenance:
 
 SWEEP_BENCH_NOTES = (
     "llama-sweep-bench feeds random tokens and samples none: no server has just this speed",
-    "each depth was measured once; model, build, machine and driver are not told",
+    "each depth was measured once; model, build, machine and driver are unknown",
 )
 _SWEEP_SETTINGS = ("n_kv_max", "n_batch", "n_ubatch", "flash_attn", "n_gpu_layers", "n_threads", "n_threads_batch")
 
 
 def is_sweep_bench(rows: Sequence[JsonObject]) -> bool:
-    """Whether rows are of llama-sweep-bench; those of llama-batched-bench tell how many prompts at once, in `pl`."""
+    """Check that rows are of llama-sweep-bench; llama-batched-bench adds `pl`, the number of prompts at once."""
     return bool(rows) and all({"pp", "tg", "n_kv", "t_pp", "t_tg"} <= row.keys() and "pl" not in row for row in rows)
 
 
 def parse_sweep_bench(rows: Sequence[JsonObject], whose: ImportTarget) -> tuple[Result, ...]:
-    """One result, with a cell for each depth."""
+    """Return one result, with a cell for each depth."""
     settings = tuple(f"{key}={rows[0][key]}" for key in _SWEEP_SETTINGS if key in rows[0])
     cells = [cell for row in rows for cell in _sweep_cells(row)]
     provenance = Provenance(server=Server(arguments=settings, context=whole_number(rows[0].get("n_kv_max")) or None))
@@ -215,7 +215,7 @@ def parse_sweep_bench(rows: Sequence[JsonObject], whose: ImportTarget) -> tuple[
 
 
 def _sweep_cells(row: JsonObject) -> list[tuple[Condition, list[Run]]]:
-    """Generation and prompt at one depth: two cells, as one was not measured after the other's tokens."""
+    """Return generation and prompt at one depth: two cells, as neither was measured after the other's tokens."""
     depth, prompt, generated = whole_number(row["n_kv"]), whole_number(row["pp"]), whole_number(row["tg"])
     prompt_s, generated_s = positive_number(row["t_pp"]), positive_number(row["t_tg"])
     found = []
@@ -229,19 +229,19 @@ def _sweep_cells(row: JsonObject) -> list[tuple[Condition, list[Run]]]:
 
 
 LLAMA_BENCHY_NOTES = (
-    "llama-benchy takes its text from a book, and how many tokens a prompt had from what was asked for",
-    "times are a client's; a latency that it has measured beforehand is taken off its prefill",
-    "engine, build, machine, driver and hashes of the model are not told",
+    "llama-benchy takes its text from a book, and the tokens of a prompt from the requested number",
+    "times are a client's; a latency that it has measured beforehand is subtracted from its prefill",
+    "engine, build, machine, driver and hashes of the model are unknown",
 )
 
 
 def is_llama_benchy(value: object) -> bool:
-    """Whether a document is of llama-benchy."""
+    """Check that a document is of llama-benchy."""
     return isinstance(value, dict) and {"benchmarks", "latency_mode", "prefix_caching_enabled"} <= value.keys()
 
 
 def parse_llama_benchy(value: JsonObject, whose: ImportTarget) -> tuple[Result, ...]:
-    """One result, with a cell for each of its benchmarks."""
+    """Return one result, with a cell for each of its benchmarks."""
     benchmarks = value["benchmarks"] if isinstance(value["benchmarks"], list) else []
     model = nonempty_text(value.get("model"))
     result = imported_result(
@@ -257,7 +257,10 @@ def parse_llama_benchy(value: JsonObject, whose: ImportTarget) -> tuple[Result, 
 
 
 def _benchy_cell(each: JsonObject, caching: bool) -> tuple[Condition, list[Run]]:
-    """A benchmark; with prefix caching, its context was read in a phase of its own, and is cached in the next."""
+    """Return the cell of a benchmark.
+
+    With prefix caching, its context has a phase of its own, and is cached in the next.
+    """
     depth, prompt = whole_number(each.get("context_size")), whole_number(each.get("prompt_size"))
     alone = each.get("is_context_prefill_phase") is True
     many = max(1, whole_number(each.get("concurrency")))
@@ -271,28 +274,28 @@ def _benchy_cell(each: JsonObject, caching: bool) -> tuple[Condition, list[Run]]
     )
     # Of several requests at once, the speed of each; of one, there is no other.
     of_each = "_req" if many > 1 else ""
-    told = [
+    samples = [
         _benchy_values(each, f"pp{of_each}_throughput"),
         _benchy_values(each, f"tg{of_each}_throughput"),
         _benchy_values(each, "e2e_ttft"),
     ]
     return condition, [
         Run(clock="client", prompt_per_second=prefill, predicted_per_second=decode, first_token_ms=first)
-        for prefill, decode, first in zip_longest(*told)
+        for prefill, decode, first in zip_longest(*samples)
     ]
 
 
 def _benchy_values(each: JsonObject, key: str) -> list[float]:
-    """The samples of a metric; its mean where there are none."""
+    """Return the samples of a metric; its mean if there are none."""
     metric = each.get(key)
     if not isinstance(metric, dict):
         return []
     return positive_numbers(metric.get("values")) or [found for found in [positive_number(metric.get("mean"))] if found]
 
 
-TABLE_NOTES = ("a published table: model, build, machine and driver are told elsewhere, if at all",)
+TABLE_NOTES = ("a published table: it does not contain model, build, machine and driver",)
 MOST_ROWS, _LONGEST = 2_000, 2_000
-"""Rows of a table, and letters of a line, beyond which nobody has written it."""
+"""Rows of a table and letters of a line: longer ones are not written by hand."""
 
 _RATE = r"(?:t/s|tok/s|tokens/s|tps)"
 _COLUMNS = {
@@ -308,7 +311,7 @@ _COLUMNS = {
     "share": r"accept\s*%|acceptance",
     "stack": r"stack|model|engine",
 }
-"""What headings mean, in small letters. Others are passed over."""
+"""The meaning of headings, in small letters. Others are ignored."""
 
 _HEADING = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in _COLUMNS.items()), re.IGNORECASE)
 _EACH = re.compile(r"(\d[\d,]{1,8}) tokens each", re.ASCII)
@@ -318,14 +321,14 @@ _KILO = {"": 1, "k": 1024}
 
 @dataclass(frozen=True)
 class Table:
-    """Rows by what their columns mean; `tokens` each answer had, where the text above says so."""
+    """Rows by the meaning of their columns; `tokens` of each response, if the text above contains it."""
 
     rows: tuple[dict[str, str], ...]
     tokens: int | None
 
 
 def parse_tables(document: str, whose: ImportTarget) -> tuple[Result, ...]:
-    """A result for each table of speeds in a text, and for each stack of one that has several."""
+    """Return a result for each table of speeds in a text, and for each stack of a table with several."""
     return tuple(result for table in _tables(document) for result in _table_results(table, whose))
 
 
@@ -355,11 +358,11 @@ def _is_rule(line: str) -> bool:
 
 
 def _headings(line: str) -> list[str]:
-    """What the columns mean under this line; nothing where it heads no table of speeds."""
+    """Return the meaning of the columns below this line; nothing if it heads no table of speeds."""
     if "|" in line or "\t" in line:
         names = [_meaning(cell) for cell in _split(line)]
     else:
-        # Between blanks only known headings can be told apart, and they must be all there is.
+        # Between blanks only known headings can be told apart, and there must be no other.
         found = list(_HEADING.finditer(line))
         names = [each.lastgroup or "" for each in found]
         if re.sub(r"\s", "", _HEADING.sub("", line)):
@@ -399,7 +402,7 @@ def _table_results(table: Table, whose: ImportTarget) -> Iterator[Result]:
 
 
 def _table_condition(row: dict[str, str], table: Table) -> Condition:
-    """What a row is of. Where a prompt was read, its context was filled by it; else nobody says that it was."""
+    """Return the condition of a row. If a prompt was read, it filled the context; else that is unknown."""
     context = int(_table_value(row, "context") or 0) or None
     prompt = context if _table_value(row, "prefill") else None
     return Condition(kind="unknown", prompt=prompt, generated=table.tokens or 0, context=None if prompt else context)
@@ -421,7 +424,7 @@ def _table_run(row: dict[str, str], table: Table) -> Run:
 
 
 def _table_value(row: dict[str, str], name: str) -> float | None:
-    """The number in a cell, where it is one above 0; `4K` is 4,096."""
+    """Return the number in a cell if it is above 0; `4K` is 4,096."""
     written = row.get(name, "").strip()
     found = _NUMBER.match(written)
     if not found:
@@ -431,17 +434,17 @@ def _table_value(row: dict[str, str], name: str) -> float | None:
 
 
 def _of_energy(table: Table) -> Iterator[str]:
-    """What a column of tokens for a kilowatt-hour is made of, where the table's own figures tell."""
-    told = [
+    """Yield how tokens for a kilowatt-hour were computed, if the table's own figures show it."""
+    figures = [
         (_table_value(row, "per_kwh"), _table_value(row, "decode"), _table_value(row, "watts")) for row in table.rows
     ]
-    known = [(each, rate * 3.6e6 / watts) for each, rate, watts in told if each and rate and watts]
+    known = [(each, rate * 3.6e6 / watts) for each, rate, watts in figures if each and rate and watts]
     if not known:
         return
     if all(abs(each / worked_out - 1) < 0.01 for each, worked_out in known):
-        yield "its tokens for a kilowatt-hour are decode over the power beside it: nothing else is in them, no prefill"
+        yield "its tokens for a kilowatt-hour are decode divided by power, without prefill"
     else:
-        yield "its tokens for a kilowatt-hour are not decode over the power beside it"
+        yield "its tokens for a kilowatt-hour are not decode divided by power"
 
 
 _HELP = (
@@ -451,7 +454,7 @@ _HELP = (
 
 
 def parse_foreign_results(data: bytes, name: str, whose: ImportTarget) -> tuple[Result, ...]:
-    """The results that others have written, in a file of this name. Raises UserError."""
+    """Parse the results of other tools in a file of this name. Raise UserError."""
     if len(data) > MOST_RESULT_BYTES:
         raise UserError(f"{name} is larger than {MOST_RESULT_BYTES >> 20} MiB", _HELP)
     try:
@@ -471,12 +474,12 @@ def parse_foreign_results(data: bytes, name: str, whose: ImportTarget) -> tuple[
         found = ()
     found = tuple(result for result in found if any(cell.runs for cell in result.cells))
     if not found:
-        raise UserError(f"{name} holds no measurement that is known here", _HELP)
+        raise UserError(f"{name} contains no measurement in a supported format", _HELP)
     return found
 
 
 def _json_rows(document: str, name: str) -> list[JsonObject] | None:
-    """The objects of a JSON document or of lines of JSON; None where it is something else."""
+    """Parse the objects of a JSON document or of lines of JSON; None if it is something else."""
     start = document.lstrip()[:1]
     if start not in ("{", "["):
         return None
@@ -487,7 +490,7 @@ def _json_rows(document: str, name: str) -> list[JsonObject] | None:
     except ValueError:
         value = [load_json(line.encode(), name) for line in document.splitlines() if line.strip()[:1] == "{"]
     if has_too_many_values(value):
-        raise UserError(f"{name} holds more values than are looked at", _HELP)
+        raise UserError(f"{name} holds too many values", _HELP)
     rows = value if isinstance(value, list) else [value]
     return rows if all(isinstance(row, dict) for row in rows) else []
 
@@ -497,12 +500,15 @@ _INSTANCE = re.compile(r"([a-z0-9][a-z0-9._-]{0,39})/([a-z0-9][a-z0-9._-]{0,39})
 _OURS = re.compile(rb'\s*\{\s*"(?:format|begin)"')
 _MOST_NAMED = 12
 _LATEST = 2**37
-"""A time in the year 6325: a file may claim to be of a later one."""
+"""A time in the year 6325: a file may have a later one."""
 
 
 def named_result(word: str, results: Path) -> Result:
-    """The result in `FILE`, the second one in `FILE:2`, the newest of `RIG/INSTANCE`, the one before it in
-    `RIG/INSTANCE:2`. Raises UserError."""
+    """Return the result of a word. Raise UserError.
+
+    `FILE` is the result in a file, and `FILE:2` the second one. `RIG/INSTANCE` is the newest result of an instance, and
+    `RIG/INSTANCE:2` the one before it.
+    """
     counted = None if Path(word).exists() else _COUNTED.fullmatch(word)
     name, number = (counted[1], int(counted[2])) if counted else (word, None)
     if Path(name).exists():
@@ -519,7 +525,7 @@ def named_result(word: str, results: Path) -> Result:
 
 
 def read_results(path: Path) -> tuple[Result, ...]:
-    """The results in a file, whoever has written it. Raises UserError."""
+    """Read the results in a file, of llamaherd or of another tool. Raise UserError."""
     try:
         data = read_bytes(path, MOST_RESULT_BYTES)
         changed = datetime.fromtimestamp(min(max(path.stat().st_mtime, 0), _LATEST), UTC)
@@ -539,11 +545,11 @@ def _select_result(found: tuple[Result, ...], name: str, number: int | None) -> 
     if number is None and len(found) == 1:
         return found[0]
     shown = "; ".join(f"{name}:{at} {_summary(each)}" for at, each in enumerate(found[:_MOST_NAMED], start=1))
-    raise UserError(f"{name} holds {len(found)} results", f"say which: {shown}")
+    raise UserError(f"{name} holds {len(found)} results", f"choose one: {shown}")
 
 
 def _summary(result: Result) -> str:
-    """A few words that tell a result from others of its file."""
+    """Return a few words that distinguish a result from others of its file."""
     first = str(result.cells[0].condition) if result.cells else "nothing"
     more = f" and {len(result.cells) - 1} more" if len(result.cells) > 1 else ""
     return f"({result.stack or first + more})"

@@ -11,18 +11,18 @@ from llamaherd.measure.results.result import Cell, Run
 from llamaherd.measure.statistics import BETWEEN_STARTS, Sample
 
 DRIFT_WINDOWS = 6
-"""Parts of a measurement, that are held against each other."""
+"""Parts of a measurement that are compared with each other."""
 FEWEST_REQUESTS = 12
-"""Requests: of fewer nobody can tell."""
+"""Requests, below which no drift can be detected."""
 _FISHER_F = 2.0
-"""What the windows of a steady machine differ by in one measurement of ten, beside what requests do: F of Fisher."""
+"""The F of Fisher that the windows of a steady machine exceed in one measurement of ten."""
 _DRIFT_FACTOR = sqrt(2)
-"""What wanders goes on to wander: by as much more, two measurements one after the other lie apart."""
+"""Drift continues: two measurements one after another differ by so much more than the windows of one."""
 
 
 @dataclass(frozen=True)
 class TimedSample:
-    """A request: when it was sent in seconds, what it belongs to, and what it told."""
+    """A request: when it was sent in seconds, its cell, and its sample."""
 
     at: float
     cell: str
@@ -30,9 +30,9 @@ class TimedSample:
 
 
 def speed_drift(every: Iterable[TimedSample]) -> float:
-    """The standard deviation between two measurements like this one, as a share of their speed; 0 where none is seen.
+    """Return the standard deviation between two measurements like this one, as a share of speed; 0 if there is none.
 
-    By analysis of variance: windows of time are the groups, each request beside the others of its cell.
+    By analysis of variance: windows of time are the groups, and each request is compared with the others of its cell.
     """
     seen = list(every)
     if len(seen) < FEWEST_REQUESTS:
@@ -58,7 +58,7 @@ def _cell_residuals(seen: Sequence[TimedSample]) -> list[float]:
 
 
 def _variance_between(groups: Sequence[Sequence[float]], freedom: int) -> float:
-    """The variance of the groups' own means, without what the spread in them makes of it; 0 where that may be all."""
+    """Return the variance of the groups' means beyond what the spread within them explains; 0 if that may be all."""
     total = sum(map(len, groups))
     within = sum((value - fmean(group)) ** 2 for group in groups for value in group) / freedom
     among = sum(len(group) * fmean(group) ** 2 for group in groups) / (len(groups) - 1)
@@ -70,12 +70,12 @@ def _variance_between(groups: Sequence[Sequence[float]], freedom: int) -> float:
 
 @dataclass(frozen=True)
 class Metric:
-    """One figure of a cell. `margin` is the share within which two are the same; None: it is told, and not judged.
+    """One figure of a cell. `margin` is the share within which two are equal; None: it is shown, but not judged.
 
-    `between_starts` is how far two starts of a server are taken to differ where only one of each was measured, and
-    `between_times` how far one does from one measurement to the next. `scale` makes the unit of the rate. With
-    `as_time`, people are shown what one takes, and not how many a second. What is not `timed` is the same however fast
-    its machine is.
+    `between_starts` is how far two starts of a server are assumed to differ if only one of each was measured, and
+    `between_times` how far one start differs from one measurement to the next. `scale` converts the rate to the unit.
+    With `as_time`, the time of one is shown, and not how many a second. A metric that is not `timed` does not depend on
+    the speed of its machine.
     """
 
     name: str
@@ -89,16 +89,16 @@ class Metric:
     timed: bool = True
 
     def shown(self, rate: float) -> float:
-        """A rate in the metric's unit."""
+        """Convert a rate to the metric's unit."""
         return self.scale / rate if self.as_time else rate * self.scale
 
 
 FEW = 8
-"""Tokens of an answer that was asked for its prompt alone, or of a prompt whose rest was cached: no speed follows."""
+"""Tokens of a response that was requested for its prompt alone, or of a prompt with a cached rest: too few."""
 
 
 def _decode(run: Run) -> Sample | None:
-    """Tokens after the first, which comes out of the prompt."""
+    """Return the tokens after the first, which the prompt yields."""
     if run.predicted_n is not None and run.predicted_n <= FEW:
         return None
     if run.predicted_ms is None:
@@ -115,7 +115,7 @@ def _prefill(run: Run) -> Sample | None:
 
 
 def _step(run: Run) -> Sample | None:
-    """Where drafts are made: without, a step is a token."""
+    """Return the steps, if there are drafts: without them, a step is a token."""
     seconds = run.predicted_seconds
     return Sample(run.steps, seconds) if run.draft_n and run.steps and seconds and _decode(run) else None
 
@@ -130,7 +130,7 @@ def _accepted(run: Run) -> Sample | None:
 
 
 def _energy(run: Run) -> Sample | None:
-    """All of a request over the tokens that came of it."""
+    """Return the energy of a request over the tokens that it generated."""
     return Sample(run.predicted_n, run.joules) if run.joules and run.predicted_n and _decode(run) else None
 
 
@@ -142,7 +142,7 @@ DECODE = Metric("decode", "t/s", _decode, 0.02)
 PREFILL = Metric("prefill", "t/s", _prefill, 0.03, between_starts=0.03)
 STEP = Metric("step", "ms", _step, 0.005, scale=1000, as_time=True)
 TOKENS_PER_STEP = Metric("tokens a step", "", _tokens_per_step, None, timed=False)
-# The way to the host and its processor are in it, and of a warm prompt hardly anything else.
+# It includes the network and the host's processor, and of a warm prompt hardly anything else.
 FIRST_TOKEN = Metric(
     "first token", "ms", _first_token, 0.05, scale=1000, as_time=True, between_starts=0.05, between_times=0.05
 )
@@ -152,7 +152,7 @@ METRICS = (DECODE, STEP, TOKENS_PER_STEP, PREFILL, FIRST_TOKEN, ACCEPTED, ENERGY
 
 
 def by_start(runs: Sequence[Run], metric: Metric) -> list[list[Sample]]:
-    """The samples of a metric, of each start of the server."""
+    """Return the samples of a metric, for each start of the server."""
     starts: dict[int, list[Sample]] = {}
     for run in runs:
         if (sample := metric.of(run)) and sample.amount > 0:
@@ -161,9 +161,9 @@ def by_start(runs: Sequence[Run], metric: Metric) -> list[list[Sample]]:
 
 
 def cells_drift(cells: Sequence[Cell], prompts: bool) -> float:
-    """By its answers, however many kinds of text there are, or by its cold prompts; where these are few, by both.
+    """Return the drift of generation or of cold prompts; if there are few requests of that sort, of both together.
 
-    What holds back one of them may leave the other alone, and prompts differ several times as much by chance.
+    What slows one of them down may not affect the other, and the random spread of prompts is several times as large.
     """
     cold = [cell for cell in cells if cell.condition.cache != "warm"]
     own = [seen for cell in cold if bool(cell.condition.prompt) == prompts for seen in _timed_samples(cell)]

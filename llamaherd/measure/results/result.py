@@ -8,20 +8,20 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-# What is beyond these is a mistake of whoever wrote it, and would make rates endless.
+# Values beyond these bounds are mistakes, and would make rates infinite.
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Positive = Annotated[float, Field(ge=1e-6, le=1e15)]
 NotNegative = Annotated[float, Field(ge=0, le=1e15)]
 
 
 class Recorded(BaseModel):
-    """Base of all that a result holds: frozen, taken as it is, and nothing besides. No number is endless or none."""
+    """Base of all parts of a result: frozen, strict, without other keys. Numbers are finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
 
 
 class Host(Recorded):
-    """The machine. `swapped_bytes` is what of the server lay in swap: then nothing else counts."""
+    """The machine. `swapped_bytes` is how much of the server lay in swap: then no figure counts."""
 
     name: str | None = None
     os: str | None = None
@@ -60,7 +60,7 @@ class Gpu(Recorded):
 
 
 class Engine(Recorded):
-    """What serves: `build` is the hash of ours, `version` what it says of itself, `image` its digest."""
+    """The engine: `build` is the hash of our build, `version` what the engine reports, `image` its digest."""
 
     kind: str | None = None
     version: str | None = None
@@ -88,8 +88,8 @@ class ModelFile(Recorded):
 class Server(Recorded):
     """How it was started: hashes of the plan and of its own part, arguments and variables without secrets.
 
-    `context` and `slots` are what it says that it has, and not what it was asked for. `group` is that of instances
-    which one server has in turn: what was measured was loaded then, and the others were not.
+    `context` and `slots` are what the server reports, and not the requested values. `group` is that of instances which
+    share one server: the measured one was loaded, and the others were not.
     """
 
     plan: str | None = None
@@ -103,7 +103,7 @@ class Server(Recorded):
 
 
 class Around(Recorded):
-    """What else there was: other instances of the rig, other programs on its GPUs, the load before."""
+    """The environment: other instances of the rig, other programs on its GPUs, the load before."""
 
     instances: tuple[str, ...] = ()
     processes: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class Around(Recorded):
 
 
 class Provenance(Recorded):
-    """All that a speed depends on, and by which it can be measured again."""
+    """Everything that a speed depends on, and that is needed to measure it again."""
 
     host: Host = Host()
     gpus: tuple[Gpu, ...] = ()
@@ -124,7 +124,7 @@ class Provenance(Recorded):
 
 
 class Slowed(Recorded):
-    """The share of readings at which a GPU's clock was held down for this reason."""
+    """The share of readings with a reduced clock for this reason."""
 
     reason: str
     share: NotNegative
@@ -146,14 +146,14 @@ class GpuTelemetry(Recorded):
 
     @property
     def joules(self) -> float | None:
-        """By the counter, where there is one."""
+        """The energy by the counter, or else by the power."""
         return self.integrated_joules if self.counted_joules is None else self.counted_joules
 
 
 class Telemetry(Recorded):
     """A time. `joules` of the processor and its memory are by RAPL; `others` and `meter` are processors that were used.
 
-    `doubts` are sentences: what speaks against taking it as it is.
+    `doubts` are sentences: reasons against the figures.
     """
 
     seconds: NotNegative
@@ -170,19 +170,19 @@ class Telemetry(Recorded):
 
     @property
     def joules(self) -> float | None:
-        """Of all GPUs; None where there is none, or one of them does not tell."""
+        """The energy of all GPUs; None if there is none, or one of them is unknown."""
         known = [gpu.joules for gpu in self.gpus if gpu.joules is not None]
         return sum(known) if known and len(known) == len(self.gpus) else None
 
     @property
     def watts(self) -> float | None:
-        """Of all GPUs, on average."""
+        """The mean power of all GPUs."""
         joules = self.joules
         return None if joules is None or not self.seconds else joules / self.seconds
 
 
 class Peak(Recorded):
-    """The most that the server held at a time: of a GPU's memory, or without one of RAM; beside what was planned."""
+    """The peak of a GPU's memory, or of RAM if there is no `gpu`, and the planned amount."""
 
     gpu: Count | None = None
     held_bytes: Count | None = None
@@ -190,10 +190,10 @@ class Peak(Recorded):
 
 
 FORMAT: Final = 1
-"""Counted up with what an earlier version could not read, or would read otherwise."""
+"""Incremented when an earlier version could not read a result, or would misread it."""
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")]
-"""Of a rig or an instance: it names a folder."""
+"""The name of a rig or an instance: it names a folder."""
 
 
 def is_timestamp(text: str) -> bool:
@@ -205,9 +205,9 @@ def is_timestamp(text: str) -> bool:
 
 
 def _check_timestamp(text: str) -> str:
-    """A time that there is. Raises ValueError, as for a thirteenth month."""
+    """Return a valid time. Raise ValueError, as for a thirteenth month."""
     if not is_timestamp(text):
-        raise ValueError("must be a time that there is")
+        raise ValueError("must be a valid time")
     return text
 
 
@@ -219,15 +219,15 @@ SourceKind = Literal["herd", "llama-bench", "sweep-bench", "llama-benchy", "tabl
 
 
 Kind = Literal["code", "prose", "copy-edit", "extract", "reasoning", "long", "random", "unknown"]
-"""Of text. `long` is our own prose and code, for prefill; what others have measured is `random` or `unknown`."""
+"""The kind of text. `long` is our own prose and code, for prefill; results of other tools are `random` or `unknown`."""
 
 
 BY_URL = "url"
-"""The rig of a result that was measured by a URL, where none is known."""
+"""The rig of a result that was measured by a URL."""
 
 
 class Source(Recorded):
-    """Who measured. `notes` say what is less known of it than of what we measure ourselves."""
+    """What measured. `notes` are the limits of a result compared with our own measurements."""
 
     kind: SourceKind = "herd"
     notes: tuple[str, ...] = ()
@@ -243,8 +243,8 @@ class SuiteRef(Recorded):
 class Method(Recorded):
     """How it was measured.
 
-    `series` is what both arms of a measurement in blocks share, and `arm` which one this is. `seed` decides orders.
-    `rule` says beforehand when it is enough. `anyway` are refusals that somebody has overruled.
+    `series` is the same for both arms of a measurement in blocks, and `arm` is one of them. `seed` decides orders.
+    `rule` is the criterion to stop. `anyway` are the obstacles that the user has overruled.
     """
 
     client: Literal["host", "controller"] | None = None
@@ -257,11 +257,11 @@ class Method(Recorded):
 
 
 class Condition(Recorded):
-    """What two runs must have in common to be compared.
+    """The conditions that two runs must share to be compared.
 
-    `depth` is how many tokens were in the cache before, `context` how many were allocated, where that is all that is
-    said. `prompt` and `generated` are as many tokens as were asked for. `power_limit_watts` is what each GPU was held
-    to for the measurement, where that is part of it.
+    `depth` is how many tokens were in the cache before, `context` how many were allocated, if nothing else is known.
+    `prompt` and `generated` are the requested tokens. `power_limit_watts` is the limit of each GPU, if the measurement
+    sets one.
     """
 
     kind: Kind
@@ -289,10 +289,10 @@ class Condition(Recorded):
 class Run(Recorded):
     """One request. Times are milliseconds, `at` seconds since the measurement began.
 
-    `prompt_ms` and `predicted_ms` are the engine's own, or the client's where `clock` says so: until the first token,
+    `prompt_ms` and `predicted_ms` are the engine's own, or the client's if `clock` is `client`: until the first token,
     and from there to the last. `first_token_ms` and `total_ms` are the client's. `pieces_ms` are the times between
-    pieces of the answer, as a reader sees them. `prompt_per_second` and `predicted_per_second` are what others have
-    told, where times are not known. `excluded` is why it does not count.
+    pieces of the response, as a reader receives them. `prompt_per_second` and `predicted_per_second` come from other
+    tools, if times are unknown. `excluded` is why the run does not count.
     """
 
     at: NotNegative | None = None
@@ -321,7 +321,7 @@ class Run(Recorded):
 
     @property
     def steps(self) -> int | None:
-        """Passes of the model after the first token: each gives one token, and those of a draft that it accepts."""
+        """The passes of the model after the first token: each gives one token, and the accepted tokens of a draft."""
         if self.predicted_n is None:
             return None
         steps = self.predicted_n - 1 - (self.draft_n_accepted or 0)
@@ -329,7 +329,7 @@ class Run(Recorded):
 
     @property
     def predicted_seconds(self) -> float | None:
-        """From the first token to the last: as it was measured, or as it follows from the rate that was told."""
+        """The time from the first token to the last: measured, or derived from the rate."""
         if self.predicted_ms is not None:
             return self.predicted_ms / 1000
         if self.predicted_n is None or self.predicted_n < 2 or self.predicted_per_second is None:
@@ -343,14 +343,14 @@ class Run(Recorded):
 
 
 class Start(Recorded):
-    """A start of the server; `process` tells it from others, and `ready_seconds` is how long it took to load."""
+    """A start of the server; `process` identifies it, and `ready_seconds` is how long it took to load."""
 
     process: str | None = None
     ready_seconds: NotNegative | None = None
 
 
 class Cell(Recorded):
-    """A condition, and all runs under it. `telemetry` is of the times in which they ran, put together."""
+    """A condition, and all runs under it. `telemetry` is of the times in which they ran, combined."""
 
     condition: Condition
     runs: tuple[Run, ...] = ()
@@ -358,15 +358,15 @@ class Cell(Recorded):
 
     @property
     def counted(self) -> tuple[Run, ...]:
-        """The runs that nothing is held against."""
+        """The runs that are not excluded."""
         return tuple(run for run in self.runs if not run.excluded)
 
 
 class Result(Recorded):
-    """A measurement of one instance. `ended` is None where it was cut off; `id` is the hash of all the rest.
+    """A measurement of one instance. `ended` is None if it was interrupted; `id` is the hash of all the rest.
 
-    `rest` is what was taken while nothing was asked, `work` from the first run to the last. `unmeasured` are sentences:
-    what this host does not tell.
+    `rest` is the telemetry without requests, `work` that from the first run to the last. `unmeasured` are sentences:
+    what this host does not report.
     """
 
     format: Literal[1] = FORMAT
@@ -399,10 +399,10 @@ class Result(Recorded):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """Those of its cells."""
+        """The conditions of its cells."""
         return tuple(cell.condition for cell in self.cells)
 
     @property
     def label(self) -> str:
-        """What people call what was measured."""
+        """The name of what was measured, for messages."""
         return self.stack or f"{self.rig}/{self.instance}"

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class AppendOnlyFile:
-    """An open file of lines. Raises UserError where the disk does not take one."""
+    """An open file of lines. Raise UserError if a line cannot be written."""
 
     def __init__(self, path: Path, handle: int) -> None:
         self.path = path
@@ -40,7 +40,7 @@ class AppendOnlyFile:
 
     @classmethod
     def begin(cls, path: Path, first: bytes) -> Self:
-        """A new file with its first line: whoever sees it sees that line."""
+        """Create a file with its first line, in one atomic step."""
         with write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, part = mkstemp(".part", ".herd-", path.parent)
@@ -62,9 +62,9 @@ class AppendOnlyFile:
 
     @classmethod
     def resume(cls, path: Path, most: int, fold: Callable[[bytes], tuple[T, int]]) -> tuple[Self, T]:
-        """One that is there already, up to `most` bytes, and what `fold` makes of it; what is beyond is cut.
+        """Open an existing file of up to `most` bytes, and return it with the result of `fold`; the rest is cut off.
 
-        `fold` also tells how many bytes its whole lines take.
+        `fold` also returns how many bytes its complete lines have.
         """
         with write_errors(path):
             handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -79,7 +79,7 @@ class AppendOnlyFile:
         return cls(path, handle), found
 
     def add(self, line: bytes) -> None:
-        """Add a line, or nothing: what a full disk took of it is taken back."""
+        """Add a line, or nothing: on a full disk, its first part is removed."""
         with write_errors(self.path):
             before = os.fstat(self._handle).st_size
             try:
@@ -92,14 +92,14 @@ class AppendOnlyFile:
                 raise
 
     def close(self) -> None:
-        """Let others write it; what it holds stays."""
+        """Release the file; its content stays."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
 
 
 def read_file(path: Path, most: int) -> bytes:
-    """All of a file, up to `most` bytes. Raises UserError."""
+    """Read a file of up to `most` bytes. Raise UserError."""
     try:
         return read_bytes(path, most)
     except UnreadableError as error:
@@ -107,7 +107,7 @@ def read_file(path: Path, most: int) -> bytes:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the disk keep which files a folder has."""
+    """Write the entries of a folder to the disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -117,7 +117,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def write_errors(path: Path) -> Iterator[None]:
-    """Errors of the file system as a sentence."""
+    """Raise errors of the file system as UserError."""
     try:
         yield
     except OSError as error:
@@ -126,11 +126,11 @@ def write_errors(path: Path) -> Iterator[None]:
 
 
 def _link_file(part: str, path: Path) -> None:
-    """Give a file its name: whichever is there has its first line, and another's is left alone."""
+    """Give a file its name; an existing file is not replaced."""
     try:
         os.link(part, path)
     except FileExistsError:
-        raise UserError(f"{path} is there already", "another measurement began in the same second: try again") from None
+        raise UserError(f"{path} exists already", "another measurement began in the same second: try again") from None
 
 
 def _lock_file(handle: int, path: Path) -> None:
@@ -143,35 +143,35 @@ def _lock_file(handle: int, path: Path) -> None:
 
 RESULTS = "results"
 MOST_FILES = 10_000
-"""Results of one instance that are looked through."""
+"""Results of one instance that are read at most."""
 
 _DOCUMENT, _JOURNAL = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}\.json"), re.compile(r"\d{8}T\d{6}Z\.jsonl")
 
 
 def results_folder(inventory: Path) -> Path:
-    """Where the results of an inventory lie."""
+    """Return the folder of an inventory's results."""
     return (inventory if inventory.is_dir() else inventory.parent) / RESULTS
 
 
 def result_folder(results: Path, result: Result) -> Path:
-    """Where those of its instance lie."""
+    """Return the folder of its instance's results."""
     return results / result.rig / result.instance
 
 
 def result_stem(result: Result) -> str:
-    """What its file is called, before the ending: when it began, and its id once it has one."""
+    """Return the name of its file, without the ending: when it began, and its id once it has one."""
     began = result.began.replace("-", "").replace(":", "")
     return f"{began}-{result.id}" if result.id else began
 
 
 def read_result(path: Path) -> Result:
-    """The result in a file, be it a document or a journal. Raises UserError."""
+    """Read the result in a file, be it a document or a journal. Raise UserError."""
     data = read_file(path, MOST_RESULT_BYTES)
     return fold_journal(data, str(path))[0] if path.suffix == ".jsonl" else parse_result(data, str(path))
 
 
 def result_files(results: Path, rig: str, instance: str) -> list[Path]:
-    """The files of an instance's results, the newest first."""
+    """Return the files of an instance's results, the newest first."""
     folder = results / rig / instance
     try:
         with os.scandir(folder) as there:
@@ -207,9 +207,9 @@ def last_result(
 
 
 def write_result(results: Path, result: Result) -> Path:
-    """Put a result that is whole where it belongs, in one atomic step; it gets its id. Raises UserError.
+    """Write a complete result in one atomic step; it gets its id. Raise UserError.
 
-    The same result again is the same file. No other is ever written over: a name holds the hash of what is in it.
+    The same result again is the same file. No other file is replaced: a name contains the hash of the content.
     """
     whole = with_id(result)
     path = result_folder(results, whole) / f"{result_stem(whole)}.json"
@@ -218,7 +218,7 @@ def write_result(results: Path, result: Result) -> Path:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file in one atomic step: whoever sees it sees all of it. Raises UserError."""
+    """Write a file in one atomic step: readers see all of it, or nothing. Raise UserError."""
     with write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, part = mkstemp(".part", ".herd-", path.parent)
@@ -235,9 +235,9 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 class Journal:
-    """A result that is being measured; each run is on the disk once it was added. Use it as a context manager.
+    """A result that is being measured; each added run is on the disk. Use it as a context manager.
 
-    Nobody else can write the same one meanwhile, and nothing stays locked when its process is gone.
+    No other process can write the same one meanwhile, and nothing stays locked when its process ends.
     """
 
     def __init__(self, lines: AppendOnlyFile, result: Result) -> None:
@@ -247,7 +247,7 @@ class Journal:
 
     @classmethod
     def begin(cls, results: Path, result: Result) -> Self:
-        """A new journal, with what is known before the first run; the runs of `result` are left out."""
+        """Create a journal, with everything but the runs of `result`."""
         bare = tuple(cell.model_copy(update={"runs": ()}) for cell in result.cells)
         begun = result.model_copy(update={"cells": bare, "id": "", "ended": None})
         path = result_folder(results, begun) / f"{result_stem(begun)}.jsonl"
@@ -255,23 +255,23 @@ class Journal:
 
     @classmethod
     def resume(cls, path: Path) -> Self:
-        """A journal that was cut off, with all that it has; the rest of a line that was not finished is cut."""
+        """Open the journal of an interrupted measurement; an incomplete last line is cut off."""
         return cls(*AppendOnlyFile.resume(path, MOST_RESULT_BYTES, lambda data: fold_journal(data, str(path))))
 
     def add_start(self, start: Start) -> None:
-        """Keep that the server was started once more: the runs after it are of that start."""
+        """Record that the server was started once more: later runs belong to that start."""
         self._lines.add(start_line(start))
         self.result = self.result.model_copy(update={"starts": (*self.result.starts, start)})
 
     def add_run(self, cell: int, run: Run) -> None:
-        """Keep a run under the condition of this number."""
+        """Record a run under the condition of this number."""
         self._lines.add(run_line(cell, run))
         cells = list(self.result.cells)
         cells[cell] = cells[cell].model_copy(update={"runs": (*cells[cell].runs, run)})
         self.result = self.result.model_copy(update={"cells": tuple(cells)})
 
     def exclude(self, cell: int, number: int, why: str) -> None:
-        """Keep that a run does not count, unless that is known of it already."""
+        """Record that a run does not count, unless it is excluded already."""
         runs = list(self.result.cells[cell].runs)
         if runs[number].excluded:
             return
@@ -282,14 +282,14 @@ class Journal:
         self.result = self.result.model_copy(update={"cells": tuple(cells)})
 
     def finish(self, ended: str) -> Path:
-        """The document that it becomes; the journal goes once that is on the disk."""
+        """Write the complete document, and remove the journal once that is on the disk."""
         results = self.path.parents[2]
         document = write_result(results, self.result.model_copy(update={"ended": ended}))
         self.path.unlink(missing_ok=True)
         return document
 
     def close(self) -> None:
-        """Let others write it; what it holds stays."""
+        """Release the file; its content stays."""
         self._lines.close()
 
     def __enter__(self) -> Self:
@@ -300,7 +300,7 @@ class Journal:
 
 
 def unfinished_journal(results: Path, rig: str, instance: str, same: Callable[[Result], bool]) -> Path | None:
-    """The newest journal of an instance that the same measurement can go on with, if there is one."""
+    """Find the newest journal of an instance that the same measurement can resume."""
     for path in result_files(results, rig, instance):
         if path.suffix == ".jsonl":
             try:

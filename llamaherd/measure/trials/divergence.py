@@ -10,10 +10,9 @@ from typing import Protocol
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.engines.divergence import Reading
-from llamaherd.measure.client.suite import long_text
+from llamaherd.measure.client.requests import long_text
 from llamaherd.measure.results.result import Count, NotNegative, Recorded
-from llamaherd.measure.trials.trial import UnitRun, is_out_of_memory
-from llamaherd.measure.trials.units import SCRATCH
+from llamaherd.measure.trials.trial import SCRATCH, UnitRun, is_out_of_memory
 from llamaherd.memory.divergence import MOST_TOKENS
 
 _MOST_TEXT = 1 << 20
@@ -36,9 +35,9 @@ class Figure(Recorded):
 
 
 class Quality(Recorded):
-    """What the tool told. Percent are of all tokens; `ppl_ratio` is the logarithm of one, on the same text.
+    """The figures of the tool. Percent are of all tokens; `ppl_ratio` is the logarithm of one, on the same text.
 
-    Only the first two are judged by. Of two that are nearly the same, the tool may tell no error of the others.
+    Only the first two are judged. If two servers are nearly the same, the tool may print no error of the others.
     """
 
     kld: Figure
@@ -97,7 +96,7 @@ def _required(text: str, what: str, line: str) -> Figure:
     found = _figure(text, line)
     if found is None:
         wrong = _ERROR.search(text)
-        raise NoFiguresError(f"it tells no {what}{f': {wrong[1][:_FIGURE_LETTERS]}' if wrong else ''}")
+        raise NoFiguresError(f"it prints no {what}{f': {wrong[1][:_FIGURE_LETTERS]}' if wrong else ''}")
     return found
 
 
@@ -177,7 +176,7 @@ def _read(host: UnitHost, unit_of: UnitOf, reading: Reading, seconds: int) -> Co
     finally:
         host.stop()
     if not ran.well:
-        return without_figures(ran.says[-_MESSAGE_LETTERS:] or "it ended, and says nothing")
+        return without_figures(ran.says[-_MESSAGE_LETTERS:] or "it ended without a message")
     try:
         return Compared(context=reading.context, chunks=reading.chunks, quality=parse_quality(ran.says))
     except NoFiguresError as error:

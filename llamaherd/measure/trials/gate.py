@@ -20,11 +20,11 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines.divergence import Pass, Reading, compared_arguments, kept_arguments
 from llamaherd.inventory.schema import Connect
 from llamaherd.layout import ARMS_TEXT
-from llamaherd.measure.client.suite import suite
+from llamaherd.measure.client.requests import suite
 from llamaherd.measure.results.comparison import Comparison, compare_results
 from llamaherd.measure.results.metrics import DECODE, PREFILL, Metric
 from llamaherd.measure.results.result import Condition, Recorded, Timestamp
-from llamaherd.measure.results.store import MOST_FILES, read_file, write_whole
+from llamaherd.measure.results.store import MOST_FILES, read_file, results_folder, write_whole
 from llamaherd.measure.statistics import Ratio
 from llamaherd.measure.trials.divergence import LOGITS, Compared, compare_outputs, divergence_text
 from llamaherd.measure.trials.pair import (
@@ -36,9 +36,21 @@ from llamaherd.measure.trials.pair import (
     run_blocks,
     trial_conditions,
 )
-from llamaherd.measure.trials.trial import Trial, TrialHost, read_keys
-from llamaherd.measure.trials.units import Variant, program_unit, server_at_port, server_with, trial_port
+from llamaherd.measure.trials.trial import (
+    NotStartedError,
+    Trial,
+    TrialHost,
+    Variant,
+    program_unit,
+    read_keys,
+    server_at_port,
+    server_with,
+    trial_port,
+)
+from llamaherd.pipeline.history import NEWEST_RELEASES, query_past
+from llamaherd.pipeline.release import Past
 from llamaherd.plan import GatePlan, InstancePlan, Plan, digest
+from llamaherd.role.changes import GateRefusal, GateRequest
 from llamaherd.text.numbers import show_seconds, utc_stamp
 
 WRITING = ("code", "prose")
@@ -144,8 +156,8 @@ QualityVerdict = Literal["held", "beyond", "not known yet", "not judged"]
 
 _SURE = 1.96
 """Standard errors to both sides of an interval of 95 %."""
-_AGAIN = "mend what it says, or `herd up --retry` to have it unjudged"
-UNJUDGED = "`herd up --retry` has it unjudged"
+_AGAIN = "fix the reported error, or run `herd up --retry` to skip the gate"
+UNJUDGED = "`herd up --retry` skips the gate"
 
 
 @dataclass(frozen=True)
@@ -159,7 +171,7 @@ class QualityRow:
 
     @property
     def verdict(self) -> QualityVerdict:
-        """Whether the limit holds, as far as the error allows; `not judged` without figures."""
+        """The verdict by the error of the divergence; `not judged` without figures."""
         quality = self.found.quality
         if quality is None:
             return "not judged"
@@ -170,7 +182,7 @@ class QualityRow:
 
     @property
     def lets_in(self) -> bool:
-        """Whether the gate accepts the divergence."""
+        """Return True if the gate accepts the divergence."""
         return self.verdict in ("held", "not known yet")
 
     def __str__(self) -> str:
@@ -183,8 +195,8 @@ def has_same_output(pair: Pair) -> bool:
     """Return whether both have the same engine, model and numerics: then only their speed can differ."""
     a, b = pair.a.instance, pair.b.instance
     one, other = a.divergence, b.divergence
-    told = one.says == other.says if one and other else a.server.arguments == b.server.arguments
-    return told and _output_inputs(pair.plan_a, a) == _output_inputs(pair.plan_b, b)
+    same = one.says == other.says if one and other else a.server.arguments == b.server.arguments
+    return same and _output_inputs(pair.plan_a, a) == _output_inputs(pair.plan_b, b)
 
 
 def not_judged(pair: Pair, most: float) -> QualityRow | None:
@@ -194,7 +206,9 @@ def not_judged(pair: Pair, most: float) -> QualityRow | None:
         says = "its engine was built without a program that compares"
     elif a is None:
         says = "what serves was built without the program that compares, or planned by an earlier llamaherd"
-        way_out = "`herd up` with nothing but `gate` changed, then with the rest; or `herd up --retry`, unjudged"
+        way_out = (
+            "run `herd up` with only `gate` changed, then with the rest; or `herd up --retry`, which skips the gate"
+        )
     elif not common_readings(pair):
         says = "no text can be read: memory has no room for it, or the vocabulary is not known"
     elif a.vocabulary != b.vocabulary:
@@ -318,7 +332,7 @@ class GateOutcome:
     rows: tuple[GateRow, ...] = ()
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def lines(self) -> tuple[str, ...]:
         """A line for each measurement, with its verdict."""
         return tuple(f"{each}: {each.verdict}" for each in (*((self.quality,) if self.quality else ()), *self.rows))
 
@@ -329,7 +343,7 @@ class GateOutcome:
 
     @property
     def lets_in(self) -> bool:
-        """Whether the gate accepts B."""
+        """Return True if the gate accepts B."""
         return not self.slower and (self.quality is None or self.quality.lets_in)
 
 
@@ -363,7 +377,7 @@ class GateRun:
         return self.pair.b.instance.name
 
     def _quality(self) -> QualityRow | None:
-        """Return the divergence of B from A; None without a limit, or where the output cannot differ."""
+        """Return the divergence of B from A; None without a limit, or if the output cannot differ."""
         kld, pair = self.gate.kld, self.pair
         if kld is None or has_same_output(pair):
             return None
@@ -381,7 +395,7 @@ class GateRun:
         return QualityRow(kld, found)
 
     def _compare_outputs(self, seconds: int) -> Compared:
-        self._announce("a text is read as both", seconds)
+        self._announce("both read a text", seconds)
         trial = replace(self._trial(seconds, judged_variant(self.pair)), replaceable=True, text=divergence_text())
         with TrialHost(trial, token_hex(6)) as host:
             return compare_outputs(host, partial(quality_unit, self.pair), common_readings(self.pair), seconds)
@@ -412,9 +426,64 @@ class GateRun:
     def _announce(self, what: str, seconds: float) -> None:
         self.say(
             f"{self._name}: {what}, for {show_seconds(seconds)} at most; "
-            "what serves is stopped meanwhile, and comes back whatever ends this"
+            "the running server stops meanwhile, and is restored afterwards"
         )
 
     def _trial(self, seconds: float, *servers: Variant) -> Trial:
         pair = self.pair
         return Trial(pair.rig, pair.connect, servers, pair.declared, seconds, self.who, self.say, self.drain)
+
+
+_SLOWER = "change the inventory, or its `gate`; or run `herd up --retry` to accept the speed"
+_BEYOND = "change the inventory, or its `gate`; or run `herd up --retry` to accept the output"
+
+
+def judge_change(request: GateRequest) -> GateRefusal | None:
+    """Return why the gate rejects a changed server; None if it accepts the change. Raise UserError.
+
+    The host does not keep the reason if nothing could be measured: the next run may be able to measure.
+    """
+    gate = request.gated.instance.gate
+    assert gate
+    found = _measure(request, gate)
+    if found.lets_in:
+        return None
+    if found.slower:
+        return GateRefusal(
+            f"it is slower than the running server: {'; '.join(map(str, found.slower))}", _SLOWER, kept=True
+        )
+    assert found.quality
+    if found.quality.verdict == "not judged":
+        return GateRefusal(str(found.quality), found.quality.way_out, kept=False)
+    return GateRefusal(f"its output differs from that of the running server: {found.quality}", _BEYOND, kept=True)
+
+
+def _measure(request: GateRequest, gate: GatePlan) -> GateOutcome:
+    """Return what is known of both servers; an empty outcome if nothing is measured."""
+    gated, name, say = request.gated, request.gated.instance.name, request.say
+    was = _plan_with_server(query_past(request.connect, newest=NEWEST_RELEASES), name, gated.was)
+    if was is None:
+        says = f"nothing is known of the running server, {gated.was}"
+        if gate.kld is not None:
+            return GateOutcome(QualityRow(gate.kld, Compared(says=says), UNJUDGED))
+        say(f"{name} is not measured by its gate: {says}")
+        return GateOutcome()
+    pair = gate_pair(request.connect, was, request.plan, name)
+    if has_same_speed(pair):
+        return GateOutcome()
+    results = results_folder(request.inventory)
+    try:
+        found = GateRun(pair, gate, results, request.user, say, speed=gated.speed).measure()
+    except NotStartedError as error:
+        # The switch shows why the declared server does not start; the running one may lack a GPU by now.
+        say(f"{name} is not measured by its gate: {error.message}")
+        return GateOutcome()
+    for line in found.lines:
+        say(f"{name}: {line}")
+    return found
+
+
+def _plan_with_server(past: Past, name: str, spec: str) -> Plan | None:
+    """Return the newest plan of a host that has this server, by name and spec; None if the host keeps no such plan."""
+    plans = (past.plans[number] for number in sorted(past.plans, reverse=True))
+    return next((plan for plan in plans for each in plan.instances if (each.name, each.spec) == (name, spec)), None)

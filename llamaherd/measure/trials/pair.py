@@ -16,10 +16,9 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
 from llamaherd.inventory.settings import Setting, with_settings
 from llamaherd.inventory.yaml_file import Document
-from llamaherd.measure.bench.quick import ANSWERED
+from llamaherd.measure.bench.series import ANSWERED
 from llamaherd.measure.client.http_client import Answer, Failure
-from llamaherd.measure.client.requests import RequestSpec, run_from_answer
-from llamaherd.measure.client.suite import KINDS, long_text_of, suite
+from llamaherd.measure.client.requests import KINDS, RequestSpec, long_text_of, run_from_answer, suite
 from llamaherd.measure.results.comparison import Comparison, ComparisonRow, compare_results
 from llamaherd.measure.results.metrics import DECODE, PREFILL, STEP, Metric
 from llamaherd.measure.results.result import (
@@ -32,14 +31,21 @@ from llamaherd.measure.results.result import (
     ModelFile,
     Provenance,
     Result,
-    Run,
     Server,
     Start,
 )
 from llamaherd.measure.results.store import Journal, read_result, result_files, unfinished_journal
 from llamaherd.measure.statistics import block_orders
-from llamaherd.measure.trials.trial import Trial, TrialHost
-from llamaherd.measure.trials.units import Variant, VariantName, server_with, trial_port, unit_of, variant_instance
+from llamaherd.measure.trials.trial import (
+    Trial,
+    TrialHost,
+    Variant,
+    VariantName,
+    server_with,
+    trial_port,
+    unit_of,
+    variant_instance,
+)
 from llamaherd.pipeline.history import keyless, missing_on_host
 from llamaherd.pipeline.load import plans
 from llamaherd.plan import InstancePlan, Only, Plan
@@ -99,7 +105,7 @@ def _names(a: str, b: str | None, settings: Sequence[Setting]) -> tuple[str, str
     if rig_b != rig:
         raise UserError(f"{a} and {b} are on two hosts", "measure each, and compare their results without --run")
     if other == one and not settings:
-        raise UserError("A and B are the same", "say what is otherwise about B, `--with KEY=VALUE`, or name another")
+        raise UserError("A and B are the same", "change a key of B by `--with KEY=VALUE`, or name another instance")
     if wrong := next((each for each in settings if each.path[0] in _NOT_COMPARED), None):
         raise UserError(f"`--with {wrong}` does not apply to a trial", "choose another key")
     return rig, one, other
@@ -483,17 +489,13 @@ class Blocks:
                 at = servers.clock() - self._began
                 answer = servers.ask(ask)
                 if isinstance(answer, Failure) and answer.why != "empty":
-                    raise UserError(f"server {name} gave no answer: {answer.message}", answer.help)
+                    raise UserError(f"server {name} did not respond: {answer.message}", answer.help)
                 if ask.cell is not None:
-                    journal.add_run(ask.cell, self._run(journal, answer, self.conditions[ask.cell], at, block))
+                    start = len(journal.result.starts) - 1
+                    run = run_from_answer(answer, self.conditions[ask.cell], at=at, start=start, block=block)
+                    journal.add_run(ask.cell, run)
         finally:
             servers.stop()
-
-    def _run(self, journal: Journal, answer: Answer | Failure, condition: Condition, at: float, block: int) -> Run:
-        start = len(journal.result.starts) - 1
-        if isinstance(answer, Failure):
-            return Run(at=round(at, 3), start=start, block=block, excluded=answer.message)
-        return run_from_answer(answer, condition, at=at, start=start, block=block)
 
     def _text(self, name: VariantName) -> str:
         """Return the long text, counted by the tokenizer of a server."""

@@ -1,15 +1,15 @@
-"""`Trial`: servers that are tried on a host for a while, in place of the declared servers or side by side with them."""
+"""`Trial`: the units of servers that are tried on a host, and their run in place of or side by side with others."""
 
 from __future__ import annotations
 
 import base64
 import re
-import socket
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Literal, Self
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.host_lock import HostLock
@@ -18,19 +18,153 @@ from llamaherd.host.remote import Patience, Shell
 from llamaherd.host.ssh import Forward, RemoteError
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.layout import ARMS_TEXT, KEPT
+from llamaherd.layout import ARMS_TEXT, BESIDE_UNITS, KEPT, arm_of
 from llamaherd.measure.bench.depth import Ladder
 from llamaherd.measure.bench.job import WorkloadContext
-from llamaherd.measure.client.endpoint import Served, count_tokens
+from llamaherd.measure.bench.reservation import free_port
+from llamaherd.measure.client.endpoint import Served, estimate_tokens
 from llamaherd.measure.client.http_client import Answer, Failure, Target
 from llamaherd.measure.client.requests import Requests, RequestSpec
 from llamaherd.measure.results.result import Run, Start
-from llamaherd.measure.trials.units import LISTEN, SCRATCH, Variant, VariantName, variant_unit
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.onhost.servers import MINE, READY_TO_START, NeededGpu, StoppedServer, TrialServer, TrialsInput
-from llamaherd.plan import RAM, InstancePlan, TextFile
+from llamaherd.plan import RAM, InstancePlan, Plan, TextFile
+from llamaherd.plan.backends import render_unit, server_definition
+from llamaherd.plan.plan import instance_name_error, instance_names, instances_of
+from llamaherd.render import render
 from llamaherd.role.changes import written_files
 from llamaherd.text.numbers import whole_number
+from llamaherd.text.quoting import Written
+
+VariantName = Literal["A", "B", "C"]
+"""A and B of a comparison; C is the current candidate of a search."""
+
+LISTEN = "127.0.0.1"
+_PORTS = range(60_900, 61_000)
+"""Above Linux' range of ephemeral ports, and below the ports of candidates in a switch."""
+
+SCRATCH = "/var/tmp"
+"""Where a unit may write: its own one, on the disk (PrivateTmp), which systemd removes when it is stopped, and of units
+of an earlier boot when the system starts (tmp.conf of its tmpfiles.d)."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A server to try: an instance, planned at the port of trials, and its title in messages."""
+
+    name: VariantName
+    title: str
+    instance: InstancePlan
+
+    @property
+    def service(self) -> str:
+        """The name of its systemd unit."""
+        return arm_of(self.instance.name, self.name)
+
+
+def trial_port(plan: Plan, name: str) -> int:
+    """Return the port of the tried servers of an instance: always the same, and not a declared one."""
+    declared = {each.endpoint.port for each in plan.instances}
+    first = zlib.crc32(name.encode()) % len(_PORTS)
+    turned: tuple[int, ...] = (*_PORTS[first:], *_PORTS[:first])
+    return next(port for port in turned if port not in declared)
+
+
+def variant_unit(arm: Variant, longest: int) -> TextFile:
+    """Render the unit of a tried server: the declared unit under another name, for at most `longest` seconds."""
+    server = arm.instance.server.model_copy(update={"service": arm.service})
+    text = render("bench/arm.service.j2", unit=Written(render_unit(server, arm.instance.spec).text), longest=longest)
+    return TextFile(path=str(BESIDE_UNITS / f"{arm.service}.service"), text=text)
+
+
+def program_unit(arm: Variant, runs: Sequence[Sequence[str]], seconds: int) -> TextFile:
+    """Render the unit of a tried server that runs these programs, one after the other, instead of the server.
+
+    Each may take some seconds. The unit has the rights and limits of the server, and its own SCRATCH, which is removed
+    with the unit.
+    """
+    server = arm.instance.server.model_copy(update={"service": arm.service})
+    text = render(
+        "bench/arm-run.service.j2",
+        unit=Written(render_unit(server, arm.instance.spec).text),
+        runs=runs,
+        seconds=seconds,
+    )
+    return TextFile(path=str(BESIDE_UNITS / f"{arm.service}.service"), text=text)
+
+
+def unit_instances(server: InstancePlan) -> tuple[str, ...]:
+    """Return the instances of a server: those of a group one by one."""
+    return tuple(each.name for each in server.members) or (server.name,)
+
+
+def server_with(plan: Plan, name: str) -> InstancePlan:
+    """Return the server of an instance: its own, or that of its group."""
+    return next(each for each in plan.instances if name in unit_instances(each))
+
+
+def server_at_port(server: InstancePlan, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:
+    """Return an instance of a server as it is planned, but for its own host alone and at this port.
+
+    It is placed after the plan: an inventory with another `listen` would be another fleet, with other keys. Raise
+    UserError if its arguments do not contain where it listens.
+    """
+    if server.members:
+        return standalone_server(server, name, port, start_seconds)
+    places = {"--host": LISTEN, "--port": str(port)}
+    if missing := next((flag for flag in places if flag not in server.server.arguments[:-1]), None):
+        raise UserError(f"the arguments of {name} have no `{missing}`", "let `listen` and `port` set it")
+    update = {
+        "arguments": _with_addresses(server.server.arguments, places),
+        "endpoint": server.endpoint.model_copy(update={"listen": LISTEN, "port": port}),
+    }
+    return server.model_copy(update={"server": server.server.model_copy(update=update)})
+
+
+def standalone_server(group: InstancePlan, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:
+    """Return the instance as a unit with one model, at this port of the host itself, and with this time to start.
+
+    It runs as the group's user, on its GPUs, with its key.
+    """
+    one = next(each for each in instances_of(group) if each.name == name)
+    server = one.server.model_copy(
+        update={
+            "arguments": _with_addresses(one.server.arguments, {"--host": LISTEN, "--port": str(port)}),
+            "endpoint": one.endpoint.model_copy(update={"listen": LISTEN, "port": port, "swaps": False}),
+            "folders": tuple(each for each in (one.model_folder, one.draft_folder) if each),
+            "start_seconds": start_seconds or one.server.start_seconds,
+        }
+    )
+    spec, unit = server_definition("systemd", server)
+    return one.model_copy(update={"server": server, "spec": spec, "file": unit, "preset": None})
+
+
+def _with_addresses(arguments: tuple[str, ...], places: dict[str, str]) -> tuple[str, ...]:
+    before = (None, *arguments)
+    return tuple(places.get(flag or "", word) for flag, word in zip(before, arguments, strict=False))
+
+
+def unit_of(plan: Plan, rig: str, name: str) -> InstancePlan:
+    """Return the systemd server of an instance: its own, or that of its group. Raise UserError."""
+    found = next((each for each in plan.instances if name in unit_instances(each)), None)
+    if found is None:
+        group = next((each for each in plan.instances if each.name == name), None)
+        if group:
+            there = ", ".join(instance_names(plan))
+            raise UserError(f"{rig}/{name} is a group, and a trial runs one model", f"name one of {there}")
+        raise instance_name_error(plan, name)
+    if found.backend != "systemd":
+        raise UserError(
+            f"{rig}/{name} is a container, and a trial runs units of systemd",
+            "declare `backend: systemd` for it to compare it so, or compare two results of `herd bench`",
+        )
+    return found
+
+
+def variant_instance(plan: Plan, rig: str, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:
+    """Return an instance of a plan as a tried server at this port. Raise UserError."""
+    return server_at_port(unit_of(plan, rig, name), name, port, start_seconds)
+
 
 OUT_OF_MEMORY_WORDS = {
     "out of memory": (
@@ -41,7 +175,7 @@ OUT_OF_MEMORY_WORDS = {
     "failed to allocate": "ggml_gallocr_reserve_n in ggml/src/ggml-alloc.c, and llama_context in src/llama-context.cpp",
     "unable to allocate": "load_tensors in src/llama-model.cpp; ik_llama.cpp's src/llama.cpp",
     "bad_alloc": "what() of C++'s std::bad_alloc, by libstdc++",
-    "for want of RAM": "roles/serve/onhost/trials.py, where systemd reports that the result of a unit is `oom-kill`",
+    "for lack of RAM": "roles/serve/onhost/trials.py, where systemd reports that the result of a unit is `oom-kill`",
 }
 """The words, in any case, and the source of each."""
 _PATTERN = re.compile("|".join(map(re.escape, OUT_OF_MEMORY_WORDS)), re.IGNORECASE)
@@ -58,22 +192,20 @@ _WORD_SECONDS = 4 * 3600.0
 """Seconds until the response to one command: a server loads for two hours at most, and another run comes first."""
 _DOES = {
     MINE: "preparing a measurement",
-    READY_TO_START: "stopping what serves",
+    READY_TO_START: "stopping the running servers",
     "ready": "starting a server",
     "judged": "reading a text as a server",
     "placed": "writing a unit",
     "stopped": "stopping a server",
-    "back": "starting again what served before",
+    "back": "restoring the servers that ran before",
 }
 """What a host does before each word; a wait for several words is listed by the first of them."""
 _ANSWER_SECONDS = 900.0
 _SPARE = 900
 """Seconds beyond the budget: the block that it ends in, and a connection that was cut and is not detected yet."""
 _MOST_CHARACTERS = 200
-"""Of the user who measures."""
+"""Letters of the user's name."""
 _RECORDS = "/run/llamaherd/started"
-_LETTERS = 4
-"""Of a token, roughly, where a server has no tokenizer to ask."""
 
 
 class NotStartedError(UserError):
@@ -81,8 +213,8 @@ class NotStartedError(UserError):
 
     def __init__(self, title: str, says: str) -> None:
         super().__init__(
-            f"{title} does not start: {says or 'it says nothing'}",
-            "change what its own words name; it was a unit of its own, and what served before is started again",
+            f"{title} does not start: {says or 'no error message'}",
+            "fix what its message names; the servers that ran before are started again",
         )
         self.says = says
 
@@ -109,7 +241,7 @@ class Trial:
     seconds: float
     """The budget of all measurements."""
     who: str
-    """The user who measures, for messages to other runs."""
+    """The user, for messages to other runs."""
     say: Callable[[str], None]
     drain: Callable[[], AbstractContextManager[object]] = nullcontext
     """Keeps new requests off the declared servers, from before they stop until they serve again."""
@@ -196,7 +328,7 @@ class TrialHost:
         """Stop the declared servers. Raise UserError if the host refuses the trial."""
         forward = None
         if self._trial.connect.host != LOCAL:
-            self._here = _free_port()
+            self._here = free_port()
             forward = Forward(self._here, LISTEN, self._there)
         self._shell = Shell(self._trial.connect, fresh=True, forward=forward)
         try:
@@ -225,11 +357,11 @@ class TrialHost:
             self._trial.say(f"{names} is as before, after {seconds:.1f} s")
 
     def _restore(self, shell: Shell) -> float | None:
-        """Return the seconds until the declared servers serve again; None where they do not, or nobody knows."""
+        """Return the seconds until the declared servers serve again; None if they do not, or if that is unknown."""
         try:
             shell.hang_up()
-            word, *said = self._hear("back", "away")
-            return _seconds(said, 0) if word == "back" else None
+            word, *parts = self._hear("back", "away")
+            return _seconds(parts, 0) if word == "back" else None
         except UserError:
             return None
         finally:
@@ -239,10 +371,10 @@ class TrialHost:
         """Start a server, and wait until it responds. Raise NotStartedError if it does not."""
         arm = self._running = self._servers[name]
         self._tell(f"start {name}")
-        word, *said = self._hear("ready", "failed")
+        word, *parts = self._hear("ready", "failed")
         if word == "failed":
-            raise NotStartedError(arm.title, " ".join(said[1:]))
-        return Start(process=said[2] if len(said) > 2 else None, ready_seconds=_seconds(said, 1))
+            raise NotStartedError(arm.title, " ".join(parts[1:]))
+        return Start(process=parts[2] if len(parts) > 2 else None, ready_seconds=_seconds(parts, 1))
 
     def place(self, arm: Variant) -> None:
         """Replace the only server of a replaceable trial."""
@@ -256,19 +388,19 @@ class TrialHost:
         """
         self._place(unit)
         self._tell(f"judge {room}")
-        word, *said = self._hear("judged", "failed")
+        word, *parts = self._hear("judged", "failed")
         if word == "failed":
-            return UnitRun(well=False, says=" ".join(said[1:]))
+            return UnitRun(well=False, says=" ".join(parts[1:]))
         try:
-            return UnitRun(well=True, says=base64.b64decode("".join(said)).decode(errors="replace"))
+            return UnitRun(well=True, says=base64.b64decode("".join(parts)).decode(errors="replace"))
         except ValueError:
-            raise UnexpectedLineError("".join(said)) from None
+            raise UnexpectedLineError("".join(parts)) from None
 
     def _place(self, unit: str) -> None:
         self._tell(f"unit {base64.b64encode(unit.encode()).decode()}")
-        word, *said = self._hear("placed", "failed")
+        word, *parts = self._hear("placed", "failed")
         if word == "failed":
-            raise UserError(" ".join(said), "look at the disk of the host")
+            raise UserError(" ".join(parts), "check the disk of the host")
 
     def stop(self) -> None:
         """Stop the running server."""
@@ -292,8 +424,7 @@ class TrialHost:
 
     def count(self, text: str) -> int:
         """Return the number of tokens of a text, by the tokenizer of the running server."""
-        counted = count_tokens(self._target, self._arm.instance.endpoint.models[0], text)
-        return len(text) // _LETTERS if counted is None else counted
+        return estimate_tokens(self._target, self._arm.instance.endpoint.models[0], text)
 
     def clock(self) -> float:
         """Return the monotonic time in seconds."""
@@ -316,27 +447,20 @@ class TrialHost:
         """Return the next line that begins with one of these words. Raise UserError if none arrives in time."""
         self._patience.renew(_WORD_SECONDS, _DOES[words[0]])
         for line in self._lines:
-            said = line.split(" ")
-            if said[0] in words:
-                return said
+            parts = line.split(" ")
+            if parts[0] in words:
+                return parts
         assert self._shell
         *_, why = ("it does not report why", *self._shell.complaints)
         raise RemoteError(
-            f"measuring ended halfway: {why[:300]}", "what served before comes back by itself; run again to go on"
+            f"measuring ended halfway: {why[:300]}",
+            "the host restores the servers that ran before; run again to resume",
         )
 
 
-def _free_port() -> int:
-    """Return a free port of this machine."""
-    with socket.socket() as one:
-        one.bind((LISTEN, 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
-def _seconds(said: Sequence[str], at: int) -> float:
-    """Return the seconds of a word of milliseconds. Raises UnaskedError where there is no such word."""
-    milliseconds = whole_number(said[at]) if len(said) > at else None
+def _seconds(parts: Sequence[str], at: int) -> float:
+    """Return the seconds of a word of milliseconds. Raise UnexpectedLineError without such a word."""
+    milliseconds = whole_number(parts[at]) if len(parts) > at else None
     if milliseconds is None:
-        raise UnexpectedLineError(" ".join(said))
+        raise UnexpectedLineError(" ".join(parts))
     return milliseconds / 1000

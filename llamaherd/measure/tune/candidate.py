@@ -14,7 +14,7 @@ from llamaherd.measure.results.result import Recorded
 from llamaherd.measure.trials.divergence import Compared, Quality
 
 Value = bool | int | float | str | tuple[float, ...] | None
-"""Of a key as YAML has it; None where the key is left out."""
+"""The value of a key as in YAML; None if the key is absent."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ def settings_of(candidate: Candidate, declared: Candidate) -> tuple[Setting, ...
 def with_keys(instance: Instance, candidate: Candidate) -> Instance:
     """Return the instance with a candidate's keys. Raise ValueError if the model refuses them.
 
-    What it does not change stays as it was read: `45m` is seconds by then, which nobody may write.
+    Unchanged keys stay as they were read: a value such as `45m` is a number of seconds by then, which YAML does not
+    allow.
     """
     touched = {key.partition(".")[0] for key, _ in candidate.keys} | _TOGETHER
     kept = {name: getattr(instance, name) for name in Instance.model_fields if name not in touched}
@@ -91,20 +92,20 @@ def with_keys(instance: Instance, candidate: Candidate) -> Instance:
 
 
 def _setting(key: str, value: Value) -> Setting:
-    said = list(value) if isinstance(value, tuple) else value
+    plain = list(value) if isinstance(value, tuple) else value
     shown = "null" if value is None else str(Candidate.of({key: value})).partition("=")[2]
-    return Setting(tuple(key.split(".")), said, f"{key}={shown}")
+    return Setting(tuple(key.split(".")), plain, f"{key}={shown}")
 
 
 Why = Literal["memory", "load", "answer", "quality", "draft"]
-"""It ran out of memory, did not load, gave no answer, fell below the limit of quality, or did not draft as asked."""
+"""It ran out of memory, did not load, did not respond, lost too much quality, or did not draft as declared."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a candidate: how good it is, higher being better; or why there is no such figure.
+    """The outcome of a candidate: its score, higher being better; or why there is none.
 
-    `spread` is the standard deviation of `score` as a share, where it is known.
+    `spread` is the standard deviation of `score` as a share, if it is known.
     """
 
     score: float | None
@@ -114,7 +115,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether the candidate failed."""
+        """Return True if the candidate failed."""
         return self.score is None
 
 
@@ -162,10 +163,10 @@ class Limits(Recorded):
 
 @dataclass(frozen=True)
 class Precision:
-    """How exactly a candidate computes, where that is to be judged: its cache, and its weights if they are others.
+    """The precision of a candidate that is to be judged: of its cache, and of its weights if they are others.
 
-    `kv` is empty where its cache is as it is declared, and of two types. `model` is empty for the declared weights,
-    which are judged beside themselves; `beside` names those that others are judged beside.
+    `kv` is empty if the cache is as declared, and of two types. `model` is empty for the declared weights, which are
+    their own reference; `beside` names the reference of other weights.
     """
 
     kv: str
@@ -183,7 +184,7 @@ class Precision:
 
 
 class Judged(Compared):
-    """What came of judging how exactly a candidate computes, as a line of the journal."""
+    """The judged precision of a candidate, as a line of the journal."""
 
     line: Literal["judged"] = "judged"
     kv: str
@@ -202,12 +203,12 @@ class Judged(Compared):
     def __str__(self) -> str:
         if self.quality is None:
             return f"{self.precision} could not be judged: {self.says}"
-        return f"{self.precision} beside {self.precision.exact}: {self.figures}"
+        return f"{self.precision} vs {self.precision.exact}: {self.figures}"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a candidate that may say other things than what is declared: what was judged of it, if it was by now."""
+    """The loss of a candidate whose output may differ from the declared one, once it is judged."""
 
     precision: Precision
     judged: Judged | None

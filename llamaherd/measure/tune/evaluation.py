@@ -13,18 +13,15 @@ from zlib import crc32
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import Connect
-from llamaherd.measure.bench.energy import POWER_ROUNDS, SECONDS, SETTLES
 from llamaherd.measure.bench.reservation import PowerHold, PowerRange
+from llamaherd.measure.bench.series import POWER_ROUNDS, SECONDS, SETTLES
 from llamaherd.measure.client.http_client import Answer, Failure
-from llamaherd.measure.client.requests import RequestSpec, ended_early, run_from_answer
-from llamaherd.measure.client.suite import long_text_of
-from llamaherd.measure.meter.meter import Meter, Watch
-from llamaherd.measure.meter.obstacles import gpus_of
+from llamaherd.measure.client.requests import RequestSpec, ended_early, long_text_of, run_from_answer
+from llamaherd.measure.meter.meter import Meter, Watch, gpus_of
 from llamaherd.measure.results.metrics import DECODE, PREFILL
 from llamaherd.measure.results.result import Condition, Run, Start, Telemetry
 from llamaherd.measure.statistics import rate
-from llamaherd.measure.trials.trial import NotStartedError, is_out_of_memory
-from llamaherd.measure.trials.units import Variant, VariantName
+from llamaherd.measure.trials.trial import NotStartedError, Variant, VariantName, is_out_of_memory
 from llamaherd.measure.tune.candidate import Candidate, Why
 from llamaherd.measure.tune.final_measurements import is_limit_measured
 from llamaherd.measure.tune.journal import Deep, Limited, SearchJournal, TriedCandidate, keys_of
@@ -159,7 +156,7 @@ class Evaluation:
             self.servers.stop()
         read = [sample for run in runs if run.prompt_n and (sample := PREFILL.of(run))]
         decode = tuple(sample.rate for run in runs if (sample := DECODE.of(run)))
-        says = "" if read and decode else "its answers did not count"
+        says = "" if read and decode else "its responses did not count"
         return Deep(keys=keys, depth=depth, prefill=rate(read) if read else None, decode=decode, says=says)
 
     def _asked(
@@ -185,11 +182,11 @@ class Evaluation:
             if number == 0 and not worth(trial):
                 break
         if self.aim.score(trial.figures) is None:
-            untold = "its GPUs told no energy" if self.aim.of_energy else "it told no times"
-            says = next((run.excluded for _, run in runs if run.excluded), untold)
+            missing = "its GPUs reported no energy" if self.aim.of_energy else "it reported no times"
+            says = next((run.excluded for _, run in runs if run.excluded), missing)
             return trial.model_copy(update={"why": "answer", "says": says})
         if self.drafts(candidate) and trial.figures.accepted is None:
-            return trial.model_copy(update={"why": "draft", "says": "it was told to draft, and does not"})
+            return trial.model_copy(update={"why": "draft", "says": "it should draft, but does not"})
         return trial
 
     def under(self, sizes: Sizes, number: int, salts: int, gauge: Gauge) -> Figures:
@@ -233,10 +230,8 @@ class Evaluation:
 
     def _ask(self, ask: RequestSpec, condition: Condition | None = None) -> Run:
         answer = self.servers.ask(ask)
-        if isinstance(answer, Failure):
-            if answer.why != "empty":
-                raise NoAnswerError(answer.message[:_LETTERS])
-            return Run(excluded=answer.message)
+        if isinstance(answer, Failure) and answer.why != "empty":
+            raise NoAnswerError(answer.message[:_LETTERS])
         return run_from_answer(answer, condition or Condition(kind="code"), at=0.0)
 
     def _probe(self) -> Probe:
@@ -289,7 +284,7 @@ _WATCHED_LONGER = 2.0
 
 @contextmanager
 def watch_gpus(connect: Connect, arm: Variant, seconds: float = _SECONDS) -> Iterator[Watch]:
-    """Meter the GPUs of a running candidate for at most some seconds. Raise UserError."""
+    """Watch the GPUs of a running candidate for at most some seconds. Raise UserError."""
     server = arm.instance.server.model_copy(update={"service": arm.service})
     instance = arm.instance.model_copy(update={"server": server})
     with Meter(connect, instance, max(_SECONDS, seconds)) as meter:
@@ -300,7 +295,7 @@ def watch_gpus(connect: Connect, arm: Variant, seconds: float = _SECONDS) -> Ite
 def limit_gpus(
     connect: Connect, limits: Sequence[int], arm: Variant, seconds: float
 ) -> Iterator[tuple[Watch, PowerHold]]:
-    """Meter the GPUs of a running candidate, and hold them to power limits, for about some seconds. Raise UserError.
+    """Watch the GPUs of a running candidate, and set their power limits, for about some seconds. Raise UserError.
 
     Their previous limits are restored afterwards.
     """
@@ -331,7 +326,7 @@ def probe_energy(connect: Connect, declared: InstancePlan) -> tuple[tuple[str, .
         return uuids, None
     if hello and hello.no_smi:
         return uuids, f"nothing is known of its GPUs: {hello.no_smi}"
-    return uuids, "its GPUs tell neither energy nor power" if uuids else "the host tells of no GPU that it is on"
+    return uuids, "its GPUs report neither energy nor power" if uuids else "the host reports no GPU that it is on"
 
 
 _LONGER = 1.3
@@ -341,7 +336,7 @@ _ENOUGH = 0.8
 
 
 class Hold(Protocol):
-    """GPUs that can be held to power limits."""
+    """GPUs whose power limits can be set."""
 
     @property
     def ranges(self) -> tuple[PowerRange, ...]:
@@ -349,12 +344,12 @@ class Hold(Protocol):
         ...
 
     def hold(self, watts: int | None, /) -> None:
-        """Hold each GPU to a limit in watts; None restores the previous limit."""
+        """Set the limit of each GPU in watts; None restores the previous limit."""
         ...
 
 
 HoldLimits = Callable[[Variant, float], AbstractContextManager[tuple[Gauge, Hold]]]
-"""Watches the GPUs of a candidate, and holds them to power limits, for some seconds."""
+"""Watches the GPUs of a candidate, and sets their power limits, for some seconds."""
 
 
 @dataclass
@@ -409,9 +404,9 @@ class PowerSeries:
             with self.limited(arm, self.seconds) as (gauge, hold):
                 return self._rounds(found, sizes, gauge, hold)
         except NotStartedError as error:
-            return f"what was found does not start any more: {error.says}"
+            return f"the best candidate does not start any more: {error.says}"
         except NoAnswerError as error:
-            return f"what was found does not answer any more: {error}"
+            return f"the best candidate does not respond any more: {error}"
         finally:
             servers.stop()
 
@@ -433,7 +428,7 @@ class PowerSeries:
                 aim = self.evaluation.aim
                 speed, joules = aim.speed.score(figures), aim.joules(figures)
                 if speed is None or joules is None:
-                    return f"under {watts} W its GPUs told no energy, or it gave no answer"
+                    return f"under {watts} W its GPUs reported no energy, or it did not respond"
                 took = round(self.evaluation.servers.clock() - began, 3)
                 self.journal.add(
                     Limited(

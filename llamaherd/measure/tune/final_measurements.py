@@ -1,8 +1,9 @@
-"""The last measurements of what was found: at the full depth of its context, and under power limits. Pure."""
+"""The final measurements of a search: the best candidates in rounds, at full depth, and under power limits. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -10,28 +11,191 @@ from typing import Any
 import yaml
 
 from llamaherd.measure.bench.depth import DEPTH_TIMES, DEPTH_TOKENS
-from llamaherd.measure.statistics import Block, Judgement, Ratio, Sample, judge_ratio, paired_ratio, unpaired_ratio
-from llamaherd.measure.tune.candidate import Candidate
-from llamaherd.measure.tune.journal import Deep, Limited, Search, candidate_of
+from llamaherd.measure.statistics import (
+    Block,
+    Estimate,
+    Judgement,
+    Ratio,
+    Sample,
+    estimate,
+    judge_ratio,
+    paired_ratio,
+    unpaired_ratio,
+)
+from llamaherd.measure.tune.candidate import Candidate, Value, Why, settings_of
+from llamaherd.measure.tune.journal import Deep, Limited, Search, TriedCandidate, candidate_of
 from llamaherd.measure.tune.objective import Figures, Objective, Sizes
-from llamaherd.measure.tune.standings import MARGIN, changes, ratio_text
+from llamaherd.measure.tune.search import BETTER
 from llamaherd.text.numbers import show_seconds
 
+MARGIN = 0.02
+"""The share within which two are the same."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A candidate in the final rounds: its score, and its ratio to the declared keys."""
+
+    candidate: Candidate
+    score: float
+    beside: Ratio | None
+    trials: tuple[TriedCandidate, ...]
+    scores: tuple[float, ...] = ()
+    """The score of each round."""
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The score with the interval of its rounds."""
+        return estimate([[Sample(score, 1.0)] for score in self.scores])
+
+    @property
+    def judgement(self) -> Judgement | None:
+        """The verdict against the declared keys; None without a comparison."""
+        return judge_ratio(self.beside, MARGIN) if self.beside else None
+
+    @property
+    def code(self) -> float | None:
+        """The mean speed of decode for code over its rounds, in tokens a second."""
+        return _mean(each.figures.decode.get("code") for each in self.trials)
+
+    @property
+    def prefill(self) -> float | None:
+        """The mean speed of prefill over its rounds, in tokens a second."""
+        return _mean(each.figures.prefill for each in self.trials)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [each for each in values if each]
+    return fmean(known) if known else None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A candidate that became the best one: the keys that it changed, and its gain.
+
+    `number` is that of its trial, from 1 on.
+    """
+
+    number: int
+    keys: tuple[tuple[str, Value], ...]
+    gain: float
+    score: float
+
+
+def standings(search: Search, declared: Candidate) -> list[Standing]:
+    """Return the candidates of the final rounds, best first, each compared with the declared keys round by round."""
+    rounds: dict[Candidate, dict[int, float]] = {}
+    trials: dict[Candidate, list[TriedCandidate]] = {}
+    for each in search.trials:
+        score = search.outcome(each).score
+        if each.round is not None and score is not None:
+            candidate = candidate_of(each.keys)
+            rounds.setdefault(candidate, {})[each.round] = score
+            trials.setdefault(candidate, []).append(each)
+    base = rounds.get(declared, {})
+    found = []
+    for candidate, scores in rounds.items():
+        blocks = [Block(base[number], score) for number, score in sorted(scores.items()) if number in base]
+        beside = paired_ratio(blocks) if candidate != declared else None
+        each_round = tuple(scores.values())
+        found.append(Standing(candidate, fmean(each_round), beside, tuple(trials[candidate]), each_round))
+    return sorted(found, key=lambda each: -each.score)
+
+
+def best_of(standing: Sequence[Standing], declared: Candidate) -> Candidate:
+    """Return the best candidate that is significantly better than the declared keys; otherwise the declared keys.
+
+    If the declared keys were not measured, as they do not start, the first candidate is the best one.
+    """
+    if standing and all(each.candidate != declared for each in standing):
+        return standing[0].candidate
+    better = [each for each in standing if each.judgement and each.judgement.verdict == "faster"]
+    return better[0].candidate if better else declared
+
+
+def steps(search: Search) -> Iterator[Step]:
+    """Yield each candidate that was the best one when it was measured."""
+    best: tuple[Candidate, float] | None = None
+    for number, (trial, outcome) in enumerate(search.read(), start=1):
+        score = outcome.score
+        if score is None or (best and score < best[1] * BETTER):
+            continue
+        candidate = candidate_of(trial.keys)
+        if best:
+            yield Step(number, tuple(candidate.besides(best[0]).items()), score / best[1] - 1, score)
+        best = (candidate, score)
+
+
+def failures(search: Search) -> Counter[Why]:
+    """Count the failed candidates by their reason."""
+    return Counter(why for each in search.trials if (why := search.outcome(each).why))
+
+
+def changes(candidate: Candidate, declared: Candidate) -> str:
+    """Return the keys that differ from the declared ones: `threads=5, draft=null`."""
+    return ", ".join(map(str, settings_of(candidate, declared))) or "as declared"
+
+
+def keys_text(keys: Sequence[tuple[str, Value]]) -> str:
+    """Return the keys that a step changed: `ubatch=1024, no draft.mtp`."""
+    given = Candidate(tuple(each for each in keys if each[1] is not None))
+    off = [f"no {key}" for key, value in keys if value is None]
+    return ", ".join([*([str(given)] if given.keys else []), *off]) or "the same"
+
+
+def value_text(key: str, value: Value) -> str:
+    """Return a value as in an inventory; `none` if its key is absent."""
+    return "none" if value is None else str(Candidate(((key, value),))).partition("=")[2]
+
+
+def score_text(aim: Objective, standing: Standing) -> str:
+    """Return the score in the final rounds with its 95 % interval: `0.331 J a token (0.325 to 0.338)`."""
+    found = standing.estimate
+    if found is None:
+        return aim.shown(standing.score)
+    if found.low is None or found.high is None:
+        return f"{aim.shown(standing.score)}, {found.counted}"
+    ends = sorted((found.low, found.high), key=lambda score: float(aim.figure(score)))
+    return f"{aim.shown(standing.score)} ({' to '.join(map(aim.figure, ends))})"
+
+
+def verdict_text(aim: Objective, judgement: Judgement) -> str:
+    """Return a verdict in the words of the objective: a candidate that takes less energy may be slower."""
+    word = {"faster": "takes less", "slower": "takes more"}.get(judgement.verdict) if aim.of_energy else None
+    return word or str(judgement)
+
+
+def percent(share: float) -> str:
+    """Return a gain as `+4.2 %`."""
+    return f"{100 * share:+.1f} %"
+
+
+def ratio_text(ratio: Ratio | None) -> str:
+    """Return a ratio with its 95 % interval: `+83.0 % (+44.1 to +131.9)`."""
+    if ratio is None:
+        return ""
+    value = percent(ratio.value - 1)
+    if ratio.ends is None:
+        return value
+    low, high = ratio.ends
+    return f"{value} ({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f})"
+
+
 _SPARE = 16
-"""Tokens of a context that are left."""
+"""Tokens of a context that are left free."""
 _LONGER = 1.5
-"""How many times as long all takes at depth as it does at the beginning, about."""
+"""How many times as long requests take at depth as at the beginning, about."""
 _LEAST_DEPTH = 2048
-"""Tokens of a depth: what is read for every candidate is as deep."""
+"""The least tokens of a depth: the prompt of every candidate is as deep."""
 
 
 def depth_of(context: int) -> int:
-    """How deep the context of a request is, with room for what is written there."""
+    """Return the depth of a request's context, with room for the tokens that are generated there."""
     return context - DEPTH_TIMES * DEPTH_TOKENS - _SPARE
 
 
 def depth_seconds(depth: int, sizes: Sizes | None, figures: Figures, load: float) -> float | None:
-    """About how long it takes with both; None where nobody knows how fast they read or write."""
+    """Estimate how long the measurement of both takes; None if their speed is unknown."""
     if sizes is None or not sizes.prefill or not figures.decode:
         return None
     writing = DEPTH_TIMES * DEPTH_TOKENS / min(figures.decode.values())
@@ -39,11 +203,11 @@ def depth_seconds(depth: int, sizes: Sizes | None, figures: Figures, load: float
 
 
 def depth_left_out(depth: int, seconds: float | None, left: float) -> str:
-    """Why it is not measured; empty where it is."""
+    """Return why it is not measured; empty if it is."""
     if depth < _LEAST_DEPTH:
-        return "a request has no more context than what is read anyway"
+        return "the context of a request is no longer than the other prompts"
     if seconds is None:
-        return "it is not known how fast a prompt is read"
+        return "the speed of prefill is unknown"
     if seconds > left:
         return (
             f"reading {depth:,} tokens with both takes about {show_seconds(seconds)}, "
@@ -54,7 +218,7 @@ def depth_left_out(depth: int, seconds: float | None, left: float) -> str:
 
 @dataclass(frozen=True)
 class Deeper:
-    """Both at the same depth. What is compared is decode alone, or with how fast all of the prompt was read."""
+    """Both at the same depth. Decode alone is compared, or together with the prefill of the whole prompt."""
 
     aim: Objective
     before: Deep
@@ -62,37 +226,37 @@ class Deeper:
 
     @property
     def ratio(self) -> Ratio | None:
-        """How fast what was found is there beside what is declared; None where one of them gave no figures."""
+        """The speed of the best candidate over that of the declared keys; None if one has no figures."""
         return unpaired_ratio([_samples(self.aim, self.before)], [_samples(self.aim, self.after)])
 
     @property
     def judgement(self) -> Judgement | None:
-        """Whether it is faster there."""
+        """The verdict at that depth."""
         return judge_ratio(self.ratio, MARGIN) if self.ratio else None
 
     @property
     def doubt(self) -> str:
-        """What speaks against what was found; empty where nothing does."""
+        """The doubt about the best candidate; empty without one."""
         where = f"at a depth of {self.after.depth:,} tokens"
         if self.after.says and not self.before.says:
             return f"{where} it gave no figures: {self.after.says}"
         slower = self.judgement is not None and self.judgement.verdict == "slower"
-        return f"{where} it is slower than what is declared: {ratio_text(self.ratio)}" if slower else ""
+        return f"{where} it is slower than the declared keys: {ratio_text(self.ratio)}" if slower else ""
 
 
 def deeper_of(search: Search, declared: Candidate, found: Candidate | None) -> Deeper | None:
-    """Both at depth, where both were measured there."""
+    """Return both at depth, if both were measured there."""
     if found is None or found == declared:
         return None
     before, after = search.deep.get(declared), search.deep.get(found)
     return Deeper(search.head.aim, before, after) if before and after else None
 
 
-DEPTH_HEADINGS = ("", "decode there, t/s", "prefill of all of it, t/s", "beside what is declared", "verdict")
+DEPTH_HEADINGS = ("", "decode there, t/s", "prefill of all of it, t/s", "vs declared", "verdict")
 
 
 def depth_rows(deeper: Deeper, declared: Candidate) -> tuple[tuple[str, ...], ...]:
-    """A row for each: figures, or why there are none; the ratio with its interval stands beside what was found."""
+    """Return a row for each: figures, or why there are none; the second one has the ratio with its interval."""
     verdict = str(deeper.judgement) if deeper.judgement else ""
     return (
         (*_depth_row(deeper.before, declared), "", ""),
@@ -115,14 +279,14 @@ def _samples(aim: Objective, deep: Deep) -> list[Sample]:
 
 
 _LOST, _SURELY = 0.01, 0.03
-"""Of the speed, that a limit may cost on average; and that it is known not to cost more than."""
+"""The share of speed that a limit may cost on average, and at the end of the interval."""
 
 
 @dataclass(frozen=True)
 class PowerLevel:
-    """A limit: the score of the speed that is left, and joules a token; both beside the limit that all are held to.
+    """A limit: the score of the speed under it, and joules a token; both also as ratios to the `base` limit.
 
-    `saves` are tokens a joule.
+    `saves` is the ratio of tokens a joule.
     """
 
     watts: int
@@ -134,26 +298,29 @@ class PowerLevel:
 
     @property
     def as_fast(self) -> bool:
-        """Whether it loses less than 1 %, and is known to lose less than 3 %."""
-        told = self.beside
-        return told is not None and told.value > 1 - _LOST and told.low is not None and told.low > 1 - _SURELY
+        """Return True if it loses less than 1 %, and certainly less than 3 %."""
+        speed = self.beside
+        return speed is not None and speed.value > 1 - _LOST and speed.low is not None and speed.low > 1 - _SURELY
 
     @property
     def thriftier(self) -> bool:
-        """Whether a token is known to take less."""
+        """Return True if a token certainly takes less energy."""
         return self.saves is not None and judge_ratio(self.saves, MARGIN).verdict == "faster"
 
 
 @dataclass(frozen=True)
 class PowerEnd:
-    """All limits, from the least on. `base` is what the others are held against, `gpus` are names in the inventory."""
+    """All limits, in ascending order.
+
+    `base` is what the others are compared with, `gpus` are names in the inventory.
+    """
 
     aim: Objective
     gpus: tuple[str, ...]
     base: int
     levels: tuple[PowerLevel, ...]
     most: int
-    """The most that each GPU may be held to."""
+    """The chosen limit: by speed, the least that costs hardly any; by energy, the one with the least joules a token."""
 
     @property
     def chosen(self) -> int:
@@ -167,12 +334,12 @@ class PowerEnd:
 
     @property
     def proposed(self) -> int | None:
-        """What the GPUs should be held to; None where they are."""
+        """The limit to set; None if the GPUs have it already."""
         return None if any(each.as_now and each.watts == self.chosen for each in self.levels) else self.chosen
 
 
 def power_end(search: Search) -> PowerEnd | None:
-    """What power limits come to; None where none was tried, or not all of them to the end."""
+    """Return the result of power limits; None without any, or if they were not completed."""
     if search.found is None or search.found.unlimited:
         return None
     found, head = candidate_of(search.found.keys), search.head
@@ -200,11 +367,11 @@ def _level(lines: Sequence[Limited], watts: int, base: int) -> PowerLevel:
     )
 
 
-POWER_HEADINGS = ("each GPU held to", "speed", "beside", "J a token", "tokens a joule beside")
+POWER_HEADINGS = ("limit of each GPU", "speed", "change", "J a token", "change of tokens a joule")
 
 
 def power_rows(end: PowerEnd) -> tuple[tuple[str, ...], ...]:
-    """A row for each limit, from the least on."""
+    """Return a row for each limit, in ascending order."""
     return tuple(
         (
             f"{each.watts} W{', as now' if each.as_now else ''}{' *' if each.watts == end.proposed else ''}",
@@ -218,7 +385,7 @@ def power_rows(end: PowerEnd) -> tuple[tuple[str, ...], ...]:
 
 
 def power_lines(end: PowerEnd) -> str:
-    """What would be otherwise in the inventory, as lines of a rig; empty where nothing would be."""
+    """Return the changes to the inventory, as lines of a rig; empty without any."""
     if end.proposed is None:
         return ""
     cards = {name: {"power_limit": f"{end.proposed}W"} for name in end.gpus}
@@ -226,7 +393,7 @@ def power_lines(end: PowerEnd) -> str:
 
 
 def power_json(end: PowerEnd) -> dict[str, Any]:
-    """All of it, for other programs."""
+    """Return the limits as JSON."""
 
     def interval(ratio: Ratio | None) -> list[float | None] | None:
         return [ratio.value, ratio.low, ratio.high] if ratio else None
@@ -250,5 +417,5 @@ def power_json(end: PowerEnd) -> dict[str, Any]:
 
 
 def is_limit_measured(search: Search, found: Candidate, watts: int, number: int) -> bool:
-    """Whether a limit was measured in a round already."""
+    """Check whether a limit was measured in a round already."""
     return any((each.watts, each.round, candidate_of(each.keys)) == (watts, number, found) for each in search.limited)

@@ -42,7 +42,7 @@ class FingerprintGpu(Recorded):
 
 
 class Fingerprint(Recorded):
-    """What a rig and an instance have that others may have too. `header` is the digest of the model's header."""
+    """The properties of a rig and an instance that others may share. `header` is the digest of the model's header."""
 
     engine: str
     model: str
@@ -54,7 +54,7 @@ class Fingerprint(Recorded):
 
 
 def fingerprint_of(rig: Rig, name: str, header: Header | None) -> Fingerprint:
-    """That of an instance of a rig."""
+    """Return the fingerprint of an instance of a rig."""
     instance = rig.instances[name]
     model = rig.models[instance.model]
     cards = rig.gpus.cards if rig.gpus else {}
@@ -85,17 +85,16 @@ def _apart(keys: dict[str, Any]) -> dict[str, Any]:
 
 
 Keys = Annotated[dict[_Key, _KeyValue], Field(max_length=64), AfterValidator(_apart)]
-"""Keys of an instance, within bounds: lines of YAML can be made of whatever is read."""
+"""Keys of an instance, within bounds, so that they can be written as lines of YAML."""
 
 
 class Head(Recorded):
-    """What is searched. `identity` is the hash of all that a reading hangs on: build, files, machine, prompts, keys.
+    """The search. `identity` is the hash of what a measurement depends on: build, files, machine, prompts, keys.
 
-    `kind` is the hash of what two rigs have in common of which one can begin with what the other has found; `likeness`
-    says it in words, for those who know only a part of it. Searches of before have none.
-    `quality` is what coarser types of the cache and other weights may cost, where such are tried; `finest` names the
-    weights that others are judged beside. `watts` are the power limits that are
-    tried in the end, and `gpus` the names of the GPUs in the inventory.
+    `kind` is the hash of what two rigs share if one can begin with the result of the other; `likeness` has it in words,
+    for commands without the rig. Early searches have neither. `quality` limits the loss of coarser caches and other
+    weights, if these are tried; `finest` names the weights that others are compared with. `watts` are the power limits
+    that are tried in the end, and `gpus` the names of the GPUs in the inventory.
     """
 
     line: Literal["head"] = "head"
@@ -116,7 +115,7 @@ class Head(Recorded):
 
 
 class Sized(Recorded):
-    """How much each candidate is asked, and how fast what is declared read then."""
+    """The lengths of requests for each candidate, and the speed of prefill that they follow from."""
 
     line: Literal["sizes"] = "sizes"
     written: Count
@@ -127,7 +126,7 @@ class Sized(Recorded):
 
     @classmethod
     def of(cls, sizes: Sizes) -> Self:
-        """The line of these."""
+        """Return the line of these sizes."""
         return cls(
             written=sizes.written,
             read=sizes.read,
@@ -138,12 +137,12 @@ class Sized(Recorded):
 
     @property
     def sizes(self) -> Sizes:
-        """How much that is."""
+        """The lengths as a value."""
         return Sizes(self.written, self.read, self.prompts, self.prefill, self.past_end)
 
 
 class TriedCandidate(Recorded):
-    """A candidate and what came of it. `round` numbers those of the end, in which the best are measured again."""
+    """A measured candidate. `round` numbers the final rounds, in which the best are measured again."""
 
     line: Literal["trial"] = "trial"
     keys: Keys
@@ -157,7 +156,7 @@ class TriedCandidate(Recorded):
 class Deep(Recorded):
     """A candidate at the full depth of its context, in one start; `says` is why there are no figures.
 
-    `prefill` is how fast all of that prompt was read, and `decode` how fast each of the answers there was written.
+    `prefill` is the speed of all of that prompt, and `decode` that of each response there.
     """
 
     line: Literal["deep"] = "deep"
@@ -170,9 +169,9 @@ class Deep(Recorded):
 
 
 class Limited(Recorded):
-    """What was found, under one power limit in one round. `as_now` is what its GPUs were held to anyway.
+    """The best candidate under one power limit in one round. `as_now` marks the limit that its GPUs had before.
 
-    `speed` is the score of the aim, or of a turn where that is efficiency; `joules` are those of a token.
+    `speed` is the score of the objective, or that of `turn` for efficiency; `joules` are those of a token.
     """
 
     line: Literal["limit"] = "limit"
@@ -186,10 +185,10 @@ class Limited(Recorded):
 
 
 class Found(Recorded):
-    """The end: the keys that it comes to.
+    """The end: the best keys.
 
-    `cut` is why the pass over the keys was not gone to its end, `shallow` why nothing was measured at the full depth,
-    and `unlimited` why no power limit was tried, where any of these was left out.
+    `cut` is why the pass over the keys was not completed, `shallow` why the full depth was not measured, and
+    `unlimited` why no power limit was tried, if any of these was left out.
     """
 
     line: Literal["found"] = "found"
@@ -208,21 +207,21 @@ def candidate_of(keys: Keys) -> Candidate:
 def keys_of(candidate: Candidate) -> Keys:
     """Return a candidate's keys as a file contains them."""
 
-    def said(value: Value) -> bool | int | float | str | list[float] | None:
+    def plain(value: Value) -> bool | int | float | str | list[float] | None:
         return list(value) if isinstance(value, tuple) else value
 
-    return {key: said(value) for key, value in candidate.keys}
+    return {key: plain(value) for key, value in candidate.keys}
 
 
 MOST, _MOST_FILES = 8 << 20, 1_000
 _MOST_FOLDERS, _NEWEST, _MOST_READ, _MOST_HINTS = 100, 3, 50, 3
-"""Folders that are looked through, searches of an instance, those that are read, and what of them is tried."""
+"""Folders that are read, searches of an instance, searches that are read, and results of them that are tried."""
 SEARCH_NAME = re.compile(r"tune-\d{8}T\d{6}Z\.jsonl")
 
 _FOR_PROMPTS = ("batch", "ubatch")
-"""Keys that change how a prompt is read, and nothing about how an answer is written."""
+"""Keys that change the speed of prefill, but not that of decode."""
 _DISTURBED = 1.1
-"""How many times as fast a later reading of the same is where the first one was disturbed."""
+"""How many times as fast a later measurement of the same is if the first one was disturbed."""
 
 Line = Sized | TriedCandidate | Judged | Deep | Limited | Found
 """A line after the head."""
@@ -230,7 +229,7 @@ _LINE: TypeAdapter[Head | Line] = TypeAdapter(Annotated[Head | Line, Field(discr
 
 
 class Search:
-    """All that a search has written by now."""
+    """The contents of a search's journal."""
 
     def __init__(self, head: Head) -> None:
         self.head = head
@@ -267,11 +266,11 @@ class Search:
         return Outcomes(dict(self._known.outcomes))
 
     def read(self, *more: TriedCandidate) -> Iterator[tuple[TriedCandidate, Outcome]]:
-        """Yield each trial of the search itself, and then `more`, with what came of it.
+        """Yield each trial of the search itself, and then `more`, with its outcome.
 
-        How much is computed at once (`ubatch`) changes how prompts are read, and not how answers are written. So the
-        answers of trials that differ in nothing else are those of the first one: one disturbed reading ends no climb.
-        Where a later one is much faster, the first one was disturbed.
+        The size of a batch (`ubatch`) changes the speed of prefill, but not that of decode. So trials that differ in
+        nothing else have the decode of the first one: one disturbed measurement ends no climb. If a later one is much
+        faster, the first one was disturbed.
         """
         written: dict[Candidate, Mapping[Kind, float]] = {}
         for each in (*self.trials, *more):
@@ -323,11 +322,11 @@ class Search:
         return tuple(each for each in self.judged.values() if limits and each.passes(limits))
 
     @property
-    def told(self) -> list[TriedCandidate]:
+    def measurements(self) -> list[TriedCandidate]:
         """All measurements, without the speeds of candidates whose quality is not known to suffice."""
-        return [self._told(each) for each in self.trials]
+        return [self._measurement(each) for each in self.trials]
 
-    def _told(self, trial: TriedCandidate) -> TriedCandidate:
+    def _measurement(self, trial: TriedCandidate) -> TriedCandidate:
         candidate = candidate_of(trial.keys)
         cost, refused = self.cost(candidate), self.refused(candidate)
         if trial.why or not cost or (cost.judged and not refused):
@@ -335,7 +334,7 @@ class Search:
         return trial.model_copy(update={"figures": Figures(), "why": "quality", "says": refused or str(cost)})
 
     def outcome(self, trial: TriedCandidate) -> Outcome:
-        """A trial as the search takes it: one whose cache was found to cost too much is none, however fast."""
+        """Return the outcome of a trial: a candidate that loses too much quality has no score, however fast it is."""
         if not trial.why and (refused := self.refused(candidate_of(trial.keys))):
             return Outcome(None, why="quality", says=refused)
         score = None if trial.why else self.head.aim.score(trial.figures)
@@ -445,7 +444,7 @@ def _fold(data: bytes, path: Path) -> tuple[Search, int]:
         try:
             found = _LINE.validate_json(line)
         except (ValidationError, RecursionError):
-            raise _unusable(path, f"line {number} is none of a search") from None
+            raise _unusable(path, f"line {number} is no line of a search") from None
         if search is None and isinstance(found, Head):
             search = Search(found)
         elif search is None or isinstance(found, Head):
@@ -458,4 +457,4 @@ def _fold(data: bytes, path: Path) -> tuple[Search, int]:
 
 
 def _unusable(path: Path, why: str) -> UserError:
-    return UserError(f"{path} is no search that can be used: {why}", "leave it out, or take the last good one back")
+    return UserError(f"{path} is no usable search: {why}", "leave it out, or restore the last good one")

@@ -11,30 +11,27 @@ from typing import Literal
 
 from pydantic import Field
 
-from llamaherd.measure.bench.energy import SECONDS, answer_length
-from llamaherd.measure.bench.quick import ANSWERED
-from llamaherd.measure.client.requests import RequestSpec
-from llamaherd.measure.client.suite import suite
+from llamaherd.measure.bench.series import ANSWERED, SECONDS, answer_length
+from llamaherd.measure.client.requests import RequestSpec, suite
 from llamaherd.measure.results.metrics import ACCEPTED, DECODE, PREFILL, Metric
 from llamaherd.measure.results.result import Condition, Count, Kind, NotNegative, Positive, Recorded, Run
 from llamaherd.measure.statistics import rate
 
 Purpose = Literal["decode", "turn", "throughput", "efficiency"]
-PURPOSES: tuple[Purpose, ...] = ("turn", "decode", "throughput", "efficiency")
 
 WEIGHTS: Mapping[Kind, float] = MappingProxyType({"code": 0.6, "prose": 0.4})
-"""How much of what is written is of each kind: drafts are accepted most in the one, and least in the other."""
+"""The share of each kind in the generated text: drafts are accepted most in one, and least in the other."""
 
 TURN_READ, TURN_WRITTEN = 2000, 500
-"""Tokens of a turn: new ones of its prompt, and those of its answer."""
+"""Tokens of an agent's turn: new ones of its prompt, and those of its response."""
 
 
 class Figures(Recorded):
-    """What was measured of a candidate: tokens a second.
+    """The measured figures of a candidate, in tokens a second.
 
     `decode` is of one request, by kind of text; `total` of all requests at once. `accepted` is the share of drafted
-    tokens. `load` are seconds. `written` and `read` are what all GPUs took for a token of each, in joules, where energy
-    is measured, and `together` for a token of all requests at once.
+    tokens. `load` are seconds. `written` and `read` are the joules of all GPUs for a token of each, if energy is
+    measured, and `together` those for a token of all requests at once.
     """
 
     decode: dict[Kind, Positive] = Field(default_factory=dict)
@@ -49,9 +46,10 @@ class Figures(Recorded):
 
 
 class Objective(Recorded):
-    """What it is to be best at.
+    """The objective of a search.
 
-    An agent's `turn`, to `decode` one answer, `throughput` of `streams` requests, or `efficiency`: a turn's energy.
+    `turn` is that of an agent, `decode` one response, `throughput` that of `streams` requests, and `efficiency` the
+    energy of an agent's turn.
     """
 
     purpose: Purpose = "turn"
@@ -59,23 +57,23 @@ class Objective(Recorded):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of text that are written to know it."""
+        """The kinds of text that are generated to measure it."""
         return tuple(WEIGHTS)
 
     @property
     def reads(self) -> bool:
-        """Whether it hangs on how a prompt is read."""
+        """Return True if it depends on the speed of prefill."""
         return self.purpose in ("turn", "efficiency")
 
     @property
     def of_energy(self) -> bool:
-        """Whether it is known by the energy that GPUs take."""
+        """Return True if it depends on the energy of GPUs."""
         return self.purpose == "efficiency"
 
     def score(self, figures: Figures) -> float | None:
-        """How good it is, higher is better; None where something is not known.
+        """Return the score, higher is better; None if a figure is missing.
 
-        Of a turn, how many there are in an hour; of efficiency, tokens a joule; else tokens a second.
+        For `turn`, turns an hour; for `efficiency`, tokens a joule; else tokens a second.
         """
         if self.purpose == "throughput":
             return figures.total
@@ -90,45 +88,45 @@ class Objective(Recorded):
 
     @property
     def speed(self) -> Objective:
-        """The aim by which speed is judged: a turn where this one is of energy."""
+        """The objective that judges speed: `turn` for `efficiency`, else itself."""
         return Objective() if self.of_energy else self
 
     def joules(self, figures: Figures) -> float | None:
-        """What GPUs take for a token of what the aim asks for."""
+        """Return the joules of a token of this objective; None if they are unknown."""
         if self.purpose == "throughput":
             return figures.together
         if self.purpose == "decode":
-            told = [share * figures.written.get(kind, 0.0) for kind, share in WEIGHTS.items()]
-            return sum(told) if all(told) else None
+            parts = [share * figures.written.get(kind, 0.0) for kind, share in WEIGHTS.items()]
+            return sum(parts) if all(parts) else None
         saved = _tokens_a_joule(figures)
         return 1 / saved if saved else None
 
     def figure(self, score: float) -> str:
-        """A score as people read it, without its unit."""
+        """Return a score as it is shown, without its unit."""
         if self.purpose == "efficiency":
             return f"{1 / score:.3g}"
         return f"{3600 / score:.2f}" if self.purpose == "turn" else f"{score:.1f}"
 
     @property
     def unit(self) -> str:
-        """Of the figure."""
+        """The unit of the shown figure."""
         return {"turn": "s a turn", "efficiency": "J a token"}.get(self.purpose, "t/s")
 
     def shown(self, score: float) -> str:
-        """A score as people read it."""
+        """Return a score as it is shown."""
         return f"{self.figure(score)} {self.unit}"
 
     def __str__(self) -> str:
         return {
-            "turn": f"a turn: {TURN_READ:,} tokens read, {TURN_WRITTEN} written",
-            "decode": "writing one answer",
-            "throughput": f"writing {self.streams} answers at once",
-            "efficiency": f"energy of a turn: {TURN_READ:,} tokens read, {TURN_WRITTEN} written",
+            "turn": f"one turn: {TURN_READ:,} tokens read, {TURN_WRITTEN} written",
+            "decode": "generating one response",
+            "throughput": f"generating {self.streams} responses at once",
+            "efficiency": f"energy of one turn: {TURN_READ:,} tokens read, {TURN_WRITTEN} written",
         }[self.purpose]
 
 
 def _tokens_a_joule(figures: Figures) -> float | None:
-    """Of a turn, those that are read and those that are written alike."""
+    """Return tokens a joule of prompt and response together."""
     if figures.read is None or set(WEIGHTS) - set(figures.written):
         return None
     token = sum(share * figures.written[kind] for kind, share in WEIGHTS.items())
@@ -136,23 +134,25 @@ def _tokens_a_joule(figures: Figures) -> float | None:
 
 
 _WRITING, _READING = 1.0, 10.0
-"""Seconds that one answer takes of the server as it is declared, and one prompt at most: how fast it is read depends on
-its length, up to what is computed at once."""
+"""Seconds of one response, and of one prompt at most, on the declared server.
+
+The speed of prefill depends on the length, up to the size of a batch.
+"""
 _FEWEST, _MOST = 24, 192
 _FIRST_PROMPT, _SHORTEST, _LONGEST = 128, 512, 2048
 _SEED = 7
 _WARM = 12
 _LEAST, _ESTIMATES = 0.1, 8
 _MOST_PROMPTS = 16
-"""That are read one after the other, so that together they take long enough for their energy to be known."""
+"""That are read one after the other, so that together they take long enough to measure their energy."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Tokens of an answer, and of a prompt that is read for its own sake; and how many such prompts there are.
+    """Tokens of a response, and of a prompt that is only read; and the number of such prompts.
 
-    `prefill` is how fast what is declared read when they were chosen, 0 where that is not known. With `past_end`,
-    answers go on past their ends, as they are longer than what there is to say.
+    `prefill` is the speed by which they were chosen, 0 if it is unknown. With `past_end`, end tokens are ignored,
+    because responses are longer than the model would make them.
     """
 
     written: int
@@ -163,9 +163,9 @@ class Sizes:
 
     @classmethod
     def of(cls, decode: float, prefill: float, context: int, *, energy: bool = False) -> Sizes:
-        """For a server that is about so fast, whose requests have so much context.
+        """Choose sizes for a server of about this speed, whose requests have so much context.
 
-        `energy`: all is long enough for counters of energy, which move ten times a second.
+        `energy`: everything takes long enough for energy counters, which move ten times a second.
         """
         read = min(_LONGEST, max(_SHORTEST, round(prefill * _READING)), context // 2)
         if energy:
@@ -176,30 +176,30 @@ class Sizes:
 
 
 FIRST_SIZES = Sizes(_FEWEST, _FIRST_PROMPT, past_end=True)
-"""Before it is known how fast it is."""
+"""The sizes before the speed is known."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One round of requests. `text` is as long as a prompt is to be, by the server's own tokenizer."""
+    """One round of requests. `text` is as long as the prompt, by the server's own tokenizer."""
 
     aim: Objective
     sizes: Sizes
     text: str
 
     def conditions(self) -> tuple[Condition, ...]:
-        """Of each request, by its number."""
+        """Return the condition of each request, by its number."""
         written = tuple(self._condition(kind) for kind in self.aim.kinds)
         return (*written, Condition(kind="long", prompt=self.sizes.read, cache="cold")) if self.aim.reads else written
 
     def warm_up(self) -> RequestSpec:
-        """What comes before all others, and does not count."""
+        """Return the request before all others, which does not count."""
         return RequestSpec(None, suite().prompts["code"][0].text, _WARM, salt=0, more={"seed": _SEED})
 
     def asks(self, number: int, salts: int | None = None) -> Iterator[RequestSpec]:
-        """The requests of a round: the same ones for each candidate.
+        """Yield the requests of a round: the same ones for each candidate.
 
-        `salts` numbers their beginnings, where one server is asked the same round more than once.
+        `salts` numbers their beginnings, if one server receives the same round more than once.
         """
         salts = number if salts is None else salts
         more = {"ignore_eos": True} if self.sizes.past_end else {}
@@ -219,7 +219,7 @@ class Probe:
 def figures_of(
     aim: Objective, runs: Sequence[tuple[int, Run]], load: float | None, total: float | None = None
 ) -> Figures:
-    """What rounds of requests told: each run with the number of its request."""
+    """Compute the figures of rounds of requests: each run has the number of its request."""
     counted = [(cell, run) for cell, run in runs if not run.excluded]
     decode = {}
     for cell, kind in enumerate(aim.kinds):
@@ -227,15 +227,15 @@ def figures_of(
             decode[kind] = found
     prefill = _rate([run for at, run in counted if at == len(aim.kinds)], PREFILL) if aim.reads else None
     accepted = _rate([run for _, run in counted], ACCEPTED)
-    told = Figures(decode=decode, prefill=prefill, total=total, accepted=accepted, load=load, runs=len(counted))
-    return _with_energy(told, aim, counted) if aim.of_energy else told
+    figures = Figures(decode=decode, prefill=prefill, total=total, accepted=accepted, load=load, runs=len(counted))
+    return _with_energy(figures, aim, counted) if aim.of_energy else figures
 
 
 def _with_energy(figures: Figures, aim: Objective, counted: Sequence[tuple[int, Run]]) -> Figures:
-    """With joules of a token, written by kind and read.
+    """Add the joules of a token, generated by kind, and read.
 
-    Each answer has a prompt that is read, and each prompt a few tokens that are written: what those took by the last
-    estimate is left out of the next one, which soon changes nothing any more.
+    Each response has a prompt that is read, and each prompt a few tokens that are generated. Their energy by the last
+    estimate is subtracted in the next one, which soon converges.
     """
     answers = {kind: _summed([run for at, run in counted if at == cell]) for cell, kind in enumerate(aim.kinds)}
     prompts = _summed([run for at, run in counted if at == len(aim.kinds)])
@@ -250,7 +250,7 @@ def _with_energy(figures: Figures, aim: Objective, counted: Sequence[tuple[int, 
 
 @dataclass(frozen=True)
 class _Usage:
-    """Joules of some runs, None where those of one are not known, and their tokens."""
+    """The joules of some runs, None if those of one are unknown, and their tokens."""
 
     joules: float | None
     read: int
@@ -261,7 +261,7 @@ class _Usage:
         return bool(self.joules and self.read and self.written)
 
     def of_one(self, tokens: int, others: float) -> float:
-        """Joules of one of these tokens, where the others took so many: of all a tenth at least is theirs."""
+        """Return the joules of one of these tokens, less those of the `others`: a tenth of all at least remains."""
         whole = self.joules or 0.0
         return max(whole - others, _LEAST * whole) / tokens
 

@@ -12,14 +12,13 @@ from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, Trial, create_trial
 
 from llamaherd.measure.tune.candidate import Candidate, Outcome, Outcomes, Value
-from llamaherd.measure.tune.search import Walk, cliffs
-from llamaherd.measure.tune.space import Axis, Space
+from llamaherd.measure.tune.search import Axis, Space, Walk, cliffs
 
 
 def ped_anova(trials: Outcomes, keys: Sequence[str]) -> Mapping[str, float]:
-    """Shares that are 1 together; empty where the trials do not tell the best ones from the others.
+    """Return shares with the sum 1; empty if the trials do not separate the best ones from the others.
 
-    A key that is left out, as that of a draft where nothing is drafted, has that for a value.
+    An absent key, as that of a draft without drafting, counts as a value.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     values = {key: _values(trials, key) for key in keys}
@@ -32,7 +31,7 @@ def ped_anova(trials: Outcomes, keys: Sequence[str]) -> Mapping[str, float]:
         ]
     )
     with warnings.catch_warnings():
-        # It warns where trials are too few, and gives nothing then.
+        # It warns if there are too few trials, and returns nothing then.
         warnings.simplefilter("ignore")
         found = PedAnovaImportanceEvaluator().evaluate(study)
     whole = sum(found.values())
@@ -40,7 +39,7 @@ def ped_anova(trials: Outcomes, keys: Sequence[str]) -> Mapping[str, float]:
 
 
 def _values(trials: Outcomes, key: str) -> list[Value]:
-    """All values of a key that were tried, in their order; one that is left out first."""
+    """Return all tried values of a key, in their order; an absent one first."""
     seen = {candidate[key] for candidate, outcome in trials if outcome.score is not None}
     return sorted(seen, key=lambda each: (each is not None, _number(each), str(each)))
 
@@ -61,14 +60,14 @@ def _importance_trial(values: Mapping[str, Sequence[Value]], own: Mapping[str, V
 
 
 _LOST = 0.5
-"""Of the worst score that was seen: what a candidate counts for that has none."""
+"""The share of the worst score that a failed candidate counts with."""
 _TRIES = 20
-"""Proposals that are known already or fit nowhere, before the last one is taken."""
+"""Proposals that are known already or do not fit, before the last one is used."""
 _SEEDS = 100_003
 
 
 def parzen(space: Space, trials: Outcomes, seed: int = 0, *, random: int = 10) -> Walk:
-    """Candidates without end, each by all `trials` there are then; the first `random` ones of all by chance."""
+    """Yield candidates without end, each by all `trials` so far; the first `random` ones are random."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     axes = [axis for axis in space.axes if axis.key not in space.packed]
     while True:
@@ -80,7 +79,7 @@ def parzen(space: Space, trials: Outcomes, seed: int = 0, *, random: int = 10) -
 
 
 def _untried(study: optuna.Study, space: Space, axes: Sequence[Axis], trials: Outcomes, lost: float) -> Candidate:
-    """A proposal that was not tried yet, if there is one: told that one is no good, the model makes another."""
+    """Return a proposal that was not tried yet, if possible: a rejected one makes the model propose another."""
     candidate: Candidate | None = None
     fell = cliffs(space, trials)
     for _ in range(_TRIES):
@@ -91,12 +90,12 @@ def _untried(study: optuna.Study, space: Space, axes: Sequence[Axis], trials: Ou
             if candidate is not None and candidate not in trials.outcomes:
                 break
         study.tell(trial, lost)
-    # One that is known already is not read again, and tells the search that there is nothing new.
+    # A known candidate is not measured again: the search counts it as no new proposal.
     return candidate or next(iter(trials.outcomes), Candidate())
 
 
 def _suggested(trial: Trial, axes: Sequence[Axis]) -> Candidate:
-    """Values of all axes that mean something: one that needs another key is asked for after it."""
+    """Return values of all axes that have an effect; a dependent key comes after the one that it needs."""
     found = Candidate()
     for axis in axes:
         if axis.among(found):

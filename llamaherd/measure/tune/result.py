@@ -1,26 +1,48 @@
-"""The result of a search: steps, failures, importance of keys, Pareto front; as a value, JSON and YAML. Pure."""
+"""The result of a search as a value, JSON and YAML, and results of earlier searches as suggestions."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import yaml
 
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.gguf.header import BLOCKS
 from llamaherd.measure.statistics import Estimate
-from llamaherd.measure.tune.candidate import KV, Candidate, Judged, Outcome, Outcomes, Value, Why, settings_of
-from llamaherd.measure.tune.final_measurements import Deeper, PowerEnd, deeper_of, power_end, power_json
-from llamaherd.measure.tune.journal import Search, TriedCandidate, candidate_of
+from llamaherd.measure.tune.candidate import KV, MODEL, Candidate, Judged, Outcome, Outcomes, Value, Why, settings_of
+from llamaherd.measure.tune.final_measurements import (
+    Deeper,
+    PowerEnd,
+    Standing,
+    Step,
+    deeper_of,
+    power_end,
+    power_json,
+    ratio_text,
+    standings,
+    steps,
+)
+from llamaherd.measure.tune.journal import (
+    Fingerprint,
+    FingerprintGpu,
+    Head,
+    Search,
+    TriedCandidate,
+    candidate_of,
+    newest_searches,
+    read_search,
+)
 from llamaherd.measure.tune.objective import Objective
-from llamaherd.measure.tune.space import BATCH, EXPERTS, LAYERS
-from llamaherd.measure.tune.standings import Standing, Step, standings, steps
+from llamaherd.measure.tune.search import BATCH, EXPERTS, LAYERS
 
 FOLLOW = (EXPERTS, LAYERS, BATCH)
-"""Keys that follow from the others by arithmetic of memory: nothing is searched for them."""
+"""Keys that follow from the others by the estimate of memory: they are not searched for."""
 
 Shares = Callable[[Outcomes, Sequence[str]], Mapping[str, float]]
 """The share of each key in what makes a candidate one of the best."""
@@ -28,10 +50,10 @@ Shares = Callable[[Outcomes, Sequence[str]], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Importance:
-    """A key. `best_with` is the best score with its value in what was found, `best_without` that with any other value.
+    """A key. `best_with` is the best score with its value in the result, `best_without` that with any other value.
 
-    `alone` is the most that this value gave where nothing else was different, as a share; None where no two candidates
-    tell it. `share` is PED-ANOVA's; None without Optuna.
+    `alone` is the most that this value gained if nothing else differed, as a share; None without two such candidates.
+    `share` is PED-ANOVA's; None without Optuna.
     """
 
     key: str
@@ -44,12 +66,12 @@ class Importance:
 
     @property
     def gain(self) -> float:
-        """By how much the best one with it is better than the best one with another value, as a share."""
+        """The gain of the best candidate with it over the best one with another value, as a share."""
         return self.best_with / self.best_without - 1
 
 
 def optuna_shares() -> Shares | None:
-    """PED-ANOVA, where Optuna is there."""
+    """Return PED-ANOVA, if Optuna is installed."""
     try:
         from llamaherd.measure.tune.optuna_model import ped_anova
     except ImportError:
@@ -58,7 +80,7 @@ def optuna_shares() -> Shares | None:
 
 
 def importances(trials: Outcomes, shares: Shares | None, found: Candidate | None = None) -> tuple[Importance, ...]:
-    """The keys that several values were tried of, the most important first: beside what was `found`, or the best."""
+    """Return the keys with several tried values, the most important first, by their values in `found` or the best."""
     scored = {candidate for candidate, _ in _scored(trials)}
     best = [found] if found in scored else trials.best(1)
     if not best:
@@ -70,7 +92,7 @@ def importances(trials: Outcomes, shares: Shares | None, found: Candidate | None
 
 
 def _varied(trials: Outcomes) -> list[str]:
-    """Keys that are searched for, of which two values have a score."""
+    """Return the searched keys that have a score for two values."""
     values: dict[str, set[Value]] = {}
     for candidate, _ in _scored(trials):
         for key, value in candidate.keys:
@@ -87,7 +109,7 @@ def _importance_of(trials: Outcomes, best: Candidate, key: str, share: float | N
 
 
 def _gain_alone(trials: Outcomes, key: str, value: Value) -> float | None:
-    """The most that a value gave beside another one, of candidates that are alike in all other keys."""
+    """Return the most that a value gained over another one, among candidates that are equal in all other keys."""
     with_it: dict[Candidate, float] = {}
     without: dict[Candidate, float] = {}
     for candidate, score in _scored(trials):
@@ -109,16 +131,16 @@ _ALIKE = 0.03
 
 @dataclass(frozen=True)
 class Measure:
-    """Something that a candidate is better or worse in, beside all others; `of` is None where it is not known."""
+    """A figure in which candidates are compared; `of` is None if it is unknown."""
 
     name: str
     unit: str
     of: Callable[[TriedCandidate], float | None]
     less: bool = False
-    """Whether less of it is better."""
+    """True if less of it is better."""
 
     def gain(self, one: float, other: float) -> float:
-        """How much better one value is than another: above 1 is better."""
+        """Return how much better one value is than another: above 1 is better."""
         return other / one if self.less else one / other
 
 
@@ -132,7 +154,7 @@ class OnFront:
 
 @dataclass(frozen=True)
 class ParetoFront:
-    """The candidates of which none is better in every measure, the best one for the aim first."""
+    """The candidates that no other one beats in every measure, the best one for the objective first."""
 
     measures: tuple[Measure, ...] = ()
     candidates: tuple[OnFront, ...] = ()
@@ -148,7 +170,7 @@ def _energy(trial: TriedCandidate) -> float | None:
 
 
 def _cache_bits(trial: TriedCandidate) -> float | None:
-    """Bits of a value of the cache, which memory of a context goes with: its type says it, and nothing is measured."""
+    """Return the bits of a value of the cache, which its memory is proportional to: they follow from its type."""
     block = BLOCKS.get(str(trial.keys.get(KV)).upper())
     return None if block is None else 8 * block[0] / block[1]
 
@@ -160,20 +182,20 @@ MEASURES = (
     Measure("energy", "J a token", _energy, less=True),
     Measure("cache", "bits a value", _cache_bits, less=True),
 )
-"""In which candidates are held against each other, where all of them have it and it is not the same for all."""
+"""The measures in which candidates are compared, if all of them have it, and it is not the same for all."""
 
 
 def pareto_front(search: Search) -> ParetoFront:
-    """The front of a search; an empty one where fewer than two things are known of all its candidates.
+    """Return the front of a search; an empty one if fewer than two measures are known for all its candidates.
 
-    Of those that are alike in everything, within 3 %, the best one for the aim stands for all.
+    Of candidates that are equal in everything, within 3 %, the best one for the objective represents all.
     """
     known = _known(search)
     measures = tuple(each for each in MEASURES if _is_distinctive(each, known))
     if len(measures) < 2:
         return ParetoFront()
     every = [OnFront(candidate, _figures(measures, trials)) for candidate, trials in known.items()]
-    # Whoever is better than another in everything comes before it: each is held against the front alone.
+    # A candidate that is better in everything comes first: each one is compared with the front alone.
     every.sort(key=lambda each: [-one.gain(each.figures[one.name], 1.0) for one in measures])
     whole: list[OnFront] = []
     for each in every:
@@ -187,9 +209,9 @@ def pareto_front(search: Search) -> ParetoFront:
 
 
 def _known(search: Search) -> dict[Candidate, list[TriedCandidate]]:
-    """The readings of each candidate that has a score: those of the rounds of the end, where there are some."""
+    """Return the measurements of each candidate that has a score: those of the final rounds, if there are any."""
     found: dict[Candidate, list[TriedCandidate]] = {}
-    for each in search.told:
+    for each in search.measurements:
         if search.outcome(each).score is not None:
             found.setdefault(candidate_of(each.keys), []).append(each)
     return {candidate: [each for each in its if each.round is not None] or its for candidate, its in found.items()}
@@ -219,16 +241,16 @@ def _dominates(measures: Sequence[Measure], one: OnFront, other: OnFront) -> boo
 FAILED: dict[Why, str] = {
     "memory": "ran out of memory",
     "load": "did not start",
-    "answer": "gave no answer",
+    "answer": "did not respond",
     "quality": "lost too much quality",
     "draft": "did not draft",
 }
-"""What each reason says."""
+"""The message for each reason."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A candidate that came to nothing, by the number of its trial, from 1 on."""
+    """A failed candidate, by the number of its trial, from 1 on."""
 
     number: int
     candidate: Candidate
@@ -238,7 +260,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search comes to. `found` is None where it was cut off before its end."""
+    """The result of a search. `found` is None if it was interrupted."""
 
     aim: Objective
     declared: Candidate
@@ -251,52 +273,52 @@ class SearchResult:
     front: ParetoFront
     failed: tuple[Failed, ...]
     judged: tuple[Judged, ...] = ()
-    """What coarser caches and other weights cost, of those that may be proposed: no speed of one stands without it."""
+    """The loss of quality of coarser caches and other weights that may be proposed, which qualifies their speed."""
     deeper: Deeper | None = None
-    """What was found beside what is declared, at the full depth of their context."""
+    """The best candidate compared with the declared keys, at the full depth of their context."""
     shallow: str = ""
-    """Why nothing was measured there, where it was not."""
+    """Why the full depth was not measured, if so."""
     cut: str = ""
-    """Why the pass over the keys was not gone to its end, where it was not."""
+    """Why the pass over the keys was not completed, if so."""
 
     power: PowerEnd | None = None
-    """What was found, under power limits."""
+    """The best candidate under power limits."""
     unlimited: str = ""
-    """Why none was tried, where some were to be."""
+    """Why no limit was tried, if some should be."""
 
     @property
     def doubt(self) -> str:
-        """What speaks against what was found; empty where nothing does."""
+        """The doubt about the best candidate; empty without one."""
         return self.deeper.doubt if self.deeper else ""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was left out of it, and why."""
+        """The omitted parts of the search, with the reasons."""
         cut = f"not every key was tried: {self.cut}; `--again` with a larger `--budget` tries more" if self.cut else ""
-        shallow = f"nothing was measured at the full depth: {self.shallow}" if self.shallow else ""
+        shallow = f"the full depth was not measured: {self.shallow}" if self.shallow else ""
         unlimited = f"no power limit was tried to its end: {self.unlimited}" if self.unlimited else ""
         return tuple(filter(None, (cut, shallow, unlimited)))
 
     @property
     def after(self) -> Standing | None:
-        """What was found, in the rounds of the end; the best one beside what is declared, where that is the end."""
+        """The best candidate in the final rounds; the best other one if the declared keys are the result."""
         wanted = None if self.found == self.declared else self.found
         others = [each for each in self.standings if each.candidate != self.declared]
         return next((each for each in others if each.candidate == wanted), others[0] if others else None)
 
     @property
     def before(self) -> Standing | None:
-        """What is declared, in the rounds of the end."""
+        """The declared keys, in the final rounds."""
         return next((each for each in self.standings if each.candidate == self.declared), None)
 
 
 def search_result(search: Search, declared: Candidate | None = None, shares: Shares | None = None) -> SearchResult:
-    """The end of a search, or what it comes to by now, beside what was `declared` when it began."""
+    """Return the result of a search, or its state so far, compared with the keys that were `declared` when it began."""
     base = candidate_of(search.head.declared) if declared is None else declared
     known, rounds = search.known, standings(search, base)
     tried, found = len(known), candidate_of(search.found.keys) if search.found else None
     for each in rounds:
-        # Three starts tell more than the reading that made it one of the best.
+        # Three starts are more reliable than the measurement that made it one of the best.
         known.add(each.candidate, Outcome(each.score))
     return SearchResult(
         aim=search.head.aim,
@@ -329,7 +351,7 @@ _AT_DEPTH = {"prefill", "decode", "says"}
 
 
 def result_json(end: SearchResult) -> dict[str, Any]:
-    """All of it."""
+    """Return the result as JSON."""
     return {
         "for": end.aim.purpose,
         "tried": end.tried,
@@ -356,12 +378,12 @@ def result_json(end: SearchResult) -> dict[str, Any]:
 
 
 def yaml_lines(end: SearchResult) -> str:
-    """What would be otherwise in the inventory, as its lines; empty where nothing would be."""
+    """Return the changes to the inventory, as lines; empty without any."""
     return "" if end.found is None else yaml_of(end.found, end.declared)
 
 
 def yaml_of(candidate: Candidate, declared: Candidate) -> str:
-    """A candidate's keys that are not as declared, as lines of an instance."""
+    """Return a candidate's keys that differ from the declared ones, as lines of an instance."""
     data: dict[str, Any] = {}
     for each in settings_of(candidate, declared):
         at = data
@@ -382,7 +404,7 @@ def _standing(each: Standing) -> dict[str, Any]:
 
 
 def _depth(end: SearchResult) -> dict[str, Any]:
-    """What was found beside what is declared at the full depth; or why nothing is known of that."""
+    """Return the comparison at the full depth as JSON; or why there is none."""
     deeper = end.deeper
     if deeper is None:
         return {"left_out": end.shallow} if end.shallow else {}
@@ -396,9 +418,9 @@ def _depth(end: SearchResult) -> dict[str, Any]:
     }
 
 
-def _interval(told: Estimate | None) -> list[float] | None:
-    """The least and the most that the score may be; None where its rounds do not tell."""
-    return [told.low, told.high] if told and told.low is not None and told.high is not None else None
+def _interval(found: Estimate | None) -> list[float] | None:
+    """Return the least and the most that the score may be; None if its rounds do not suffice."""
+    return [found.low, found.high] if found and found.low is not None and found.high is not None else None
 
 
 def _importance(each: Importance) -> dict[str, Any]:
@@ -415,3 +437,142 @@ def _importance(each: Importance) -> dict[str, Any]:
 
 def _on_front(each: OnFront) -> dict[str, Any]:
     return {"keys": dict(each.candidate.keys), "figures": dict(each.figures)}
+
+
+MOST = 3
+"""Searches that are shown."""
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class PriorResult:
+    """The result of one search: the best keys, their score, and its file."""
+
+    rig: str
+    instance: str
+    aim: Objective
+    likeness: Fingerprint
+    standing: Standing
+    declared: bool
+    """True if the best keys are those that were declared there."""
+    day: str
+    file: Path
+    cost: str = ""
+    """The loss of quality by its cache, if that is coarser than the declared one."""
+
+    @property
+    def score(self) -> float:
+        """Its score, higher is better."""
+        return self.standing.score
+
+    @property
+    def lines(self) -> list[str]:
+        """All of its keys, as lines of an instance."""
+        return yaml_of(self.standing.candidate, Candidate()).splitlines()
+
+
+def prior_results(results: Path) -> list[PriorResult]:
+    """Return the newest finished search of each instance for each objective, if it contains its fingerprint."""
+    found: dict[tuple[str, str, str], PriorResult] = {}
+    for path in newest_searches(results):
+        with suppress(UserError):
+            search = read_search(path)
+            head = search.head
+            place = (head.rig, head.instance, head.aim.purpose)
+            if place not in found and (each := _prior_result(search, head, path.relative_to(results.parent))):
+                found[place] = each
+    return list(found.values())
+
+
+def _prior_result(search: Search, head: Head, file: Path) -> PriorResult | None:
+    if search.found is None or head.likeness is None:
+        return None
+    base, best = candidate_of(head.declared), candidate_of(search.found.keys)
+    standing = next((each for each in standings(search, base) if each.candidate == best), None)
+    deeper = deeper_of(search, base, best)
+    # The name of a model means nothing on another rig.
+    if standing is None or (deeper and deeper.doubt) or best[MODEL] != base[MODEL]:
+        return None
+    ended, cost = search.found.ended[:10], search.cost(best)
+    return PriorResult(
+        *(head.rig, head.instance, head.aim, head.likeness, standing, best == base, ended, file),
+        cost=str(cost) if cost else "",
+    )
+
+
+def results_of_model(
+    every: Iterable[PriorResult], engine: str, header: str, gpus: Sequence[int], context: int, parallel: int
+) -> list[PriorResult]:
+    """Return the best result for each objective of this model, engine, context and slots on GPUs of these bytes.
+
+    Sizes are equal if they round to the same GiB. Cores are not compared, so results without a GPU are left out.
+    """
+    return _best(
+        each
+        for each in every
+        if gpus
+        and (each.likeness.engine, each.likeness.header) == (engine, header)
+        and (each.likeness.context, each.likeness.parallel) == (context, parallel)
+        and _rounded_sizes([gpu.memory_bytes for gpu in each.likeness.gpus]) == _rounded_sizes(gpus)
+    )
+
+
+def results_of_machine(every: Iterable[PriorResult], gpus: Sequence[tuple[str, int]], cores: int) -> list[PriorResult]:
+    """Return the best result for each model and objective on these GPUs, each a model and its bytes, and as many cores.
+
+    Results without a GPU are left out: as many cores may be of any speed.
+    """
+    there = Counter((model, round(memory / _GIB)) for model, memory in gpus)
+
+    def alike(used: Sequence[FingerprintGpu]) -> bool:
+        wanted = Counter((gpu.model, round((gpu.memory_bytes or 0) / _GIB)) for gpu in used)
+        return bool(wanted) and wanted <= there
+
+    return _best(each for each in every if each.likeness.cores == cores and alike(each.likeness.gpus))
+
+
+def _best(every: Iterable[PriorResult]) -> list[PriorResult]:
+    """Return the best result of each model, context and objective, the newest first."""
+    found: dict[tuple[str, int, Objective], PriorResult] = {}
+    for each in every:
+        what = (each.likeness.model, each.likeness.context, each.aim)
+        if what not in found or each.score > found[what].score:
+            found[what] = each
+    return sorted(found.values(), key=lambda each: (each.day, str(each.file)), reverse=True)[:MOST]
+
+
+def _rounded_sizes(sizes: Sequence[int | None]) -> list[int]:
+    return sorted(round((size or 0) / _GIB) for size in sizes)
+
+
+def prior_result_lines(each: PriorResult) -> Iterator[str]:
+    """Yield the measured score, its rig and its file; then the keys, as lines of an instance."""
+    like = each.likeness
+    gpus = ", ".join(f"{count} {name}" if count > 1 else name for name, count in _counted(like))
+    on = f"{gpus}, {like.cores} cores" if gpus else f"{like.cores} cores"
+    beside = "as declared there" if each.declared else f"{ratio_text(each.standing.beside)} vs declared there"
+    yield f"{each.aim.shown(each.score)} ({each.aim}) on {each.rig}/{each.instance} ({on}): {beside}"
+    yield f"{like.model}, {like.context} tokens; found by `herd tune` on {each.day}, {each.file}; with"
+    yield from (f"  {line}" for line in each.lines)
+    if each.cost:
+        yield each.cost
+
+
+def _counted(like: Fingerprint) -> Iterable[tuple[str, int]]:
+    return Counter(gpu.model for gpu in like.gpus).items()
+
+
+def prior_result_json(each: PriorResult) -> dict[str, Any]:
+    """Return a result as JSON."""
+    beside = each.standing.beside
+    return {
+        "rig": each.rig,
+        "instance": each.instance,
+        "for": each.aim.purpose,
+        "score": each.score,
+        "beside": [beside.value, beside.low, beside.high] if beside else None,
+        "keys": dict(each.standing.candidate.keys),
+        "on": each.likeness.model_dump(mode="json"),
+        "found": each.day,
+        "file": str(each.file),
+    }

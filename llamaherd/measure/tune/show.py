@@ -12,17 +12,23 @@ from llamaherd.measure.results.comparison_table import VERDICT_STYLES
 from llamaherd.measure.tune.final_measurements import (
     DEPTH_HEADINGS,
     POWER_HEADINGS,
+    Standing,
+    changes,
     depth_rows,
+    keys_text,
+    percent,
     power_lines,
     power_rows,
+    ratio_text,
+    score_text,
+    verdict_text,
 )
 from llamaherd.measure.tune.result import FAILED, SearchResult, yaml_lines
-from llamaherd.measure.tune.standings import Standing, changes, keys_text, percent, ratio_text, score_text, verdict_text
 from llamaherd.text.terminal import printable
 
 
 def print_result(end: SearchResult, name: str, to: Console) -> None:
-    """What was found beside what is declared, what each step gave, what failed, and the lines for instance `name`."""
+    """Print the best candidate against the declared keys, steps, failures, and the lines for instance `name`."""
     _print_standings(end, to)
     _print_depth(end, to)
     for judged in end.judged:
@@ -30,7 +36,7 @@ def print_result(end: SearchResult, name: str, to: Console) -> None:
     _print_steps(end, to)
     for why, count in Counter(each.why for each in end.failed).items():
         says = list(dict.fromkeys(each.says for each in end.failed if each.why == why))
-        # Of caches each was judged once, and each has its figures.
+        # Each cache was judged once, and has figures of its own.
         shown = "; ".join(says if why == "quality" else says[:1])
         to.print(f"[yellow]note[/]: {count} {FAILED[why]}: {printable(shown)}")
     for note in end.notes:
@@ -44,7 +50,7 @@ def _print_standings(end: SearchResult, to: Console) -> None:
     if not rows:
         return
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for head in ("", str(end.aim), "code, t/s", "prefill, t/s", "beside what is declared", "verdict"):
+    for head in ("", str(end.aim), "code, t/s", "prefill, t/s", "vs declared", "verdict"):
         table.add_column(head)
     for each in rows:
         judged = each.judgement
@@ -74,7 +80,7 @@ def _print_power(end: SearchResult, to: Console) -> None:
         table.add_column(head)
     for row in power_rows(end.power):
         table.add_row(*row)
-    to.print(f"what was found, under power limits, beside {end.power.base} W:")
+    to.print(f"the best candidate under power limits, compared with {end.power.base} W:")
     to.print(table)
     lines = power_lines(end.power)
     to.print("in the inventory:" if lines else "no other power limit is known to be better", highlight=False)
@@ -88,17 +94,17 @@ def _speeds(each: Standing) -> tuple[str, str]:
 
 def _print_steps(end: SearchResult, to: Console) -> None:
     if end.steps:
-        to.print("what was better than all before it, as it was read then:")
+        to.print("steps that were better than all before:")
     for step in end.steps:
-        said = f"{percent(step.gain):>9}  {end.aim.shown(step.score)}  {printable(keys_text(step.keys))}"
-        to.print(f"  {said}", highlight=False)
+        text = f"{percent(step.gain):>9}  {end.aim.shown(step.score)}  {printable(keys_text(step.keys))}"
+        to.print(f"  {text}", highlight=False)
 
 
 def _print_found(end: SearchResult, name: str, to: Console) -> None:
     tried = f"{end.tried} tried in {end.seconds / 60:.1f} min"
     lines = yaml_lines(end)
     if not lines:
-        to.print(f"{tried}; nothing is known to be better than what is declared")
+        to.print(f"{tried}; no candidate is significantly better than the declared keys")
         return
     if end.doubt:
         to.print(f"[red]warning[/]: {printable(end.doubt)}", highlight=False)

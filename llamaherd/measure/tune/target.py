@@ -1,4 +1,4 @@
-"""The instance that is tuned: its candidates as planned units, and the units that judge their quality."""
+"""The instance that is tuned: the plans of its candidates, and the units that judge their quality."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.settings import Setting, with_settings
 from llamaherd.inventory.yaml_file import Document
 from llamaherd.layout import ARMS_TEXT
-from llamaherd.measure.client.suite import suite
+from llamaherd.measure.client.requests import suite
 from llamaherd.measure.trials.divergence import LOGITS, UnitHost, compare_outputs, divergence_text
-from llamaherd.measure.trials.units import Variant, program_unit, trial_port, unit_of, variant_instance
+from llamaherd.measure.trials.trial import Variant, program_unit, trial_port, unit_of, variant_instance
 from llamaherd.measure.tune.candidate import MODEL, Candidate, Judged, Limits, Precision, settings_of, with_keys
 from llamaherd.measure.tune.journal import Fingerprint, Head, fingerprint_of, keys_of
 from llamaherd.measure.tune.objective import Objective, Purpose
-from llamaherd.measure.tune.space import SearchedInstance, Space, space_of
+from llamaherd.measure.tune.search import SearchedInstance, Space, space_of
 from llamaherd.memory.divergence import readings
 from llamaherd.pipeline.fleet_files import local_headers
 from llamaherd.pipeline.load import plans, read_lock
@@ -90,8 +90,8 @@ class TuneTarget:
         limits = [self.limits.model_dump()] if self.limits else []
         watts = [self.watts] if self.watts else []
         others = [_files(self.others)] if self.others else []
-        said = [self.declared.build, self._files, self.declared.spec, suite().sha256, space, machine, *limits, *watts]
-        return _hash([*said, *others])
+        facts = [self.declared.build, self._files, self.declared.spec, suite().sha256, space, machine, *limits, *watts]
+        return _hash([*facts, *others])
 
     def head(self, purpose: Purpose, began: str) -> Head:
         """Return the first line of the journal of a search."""
@@ -134,7 +134,7 @@ class TuneTarget:
 
     @property
     def likeness(self) -> Fingerprint:
-        """The same facts as readable values, for commands that know only a part of them."""
+        """The same facts as readable values, for commands without the rig."""
         return fingerprint_of(self.rig, self.declared.name, self.header)
 
     def hinted(self, other: Candidate) -> Candidate:
@@ -178,7 +178,7 @@ class TuneTarget:
         """Render the unit that measures the quality of a candidate, in two runs of some seconds. Raise UserError."""
         arm, beside = self.arm(candidate, None), self._exact(candidate, precision)
         if beside is None:
-            raise UserError(f"`{precision.beside}` fits nowhere, and is what it is judged beside", "name a smaller one")
+            raise UserError(f"the reference `{precision.beside}` does not fit into memory", "name a smaller one")
         exact = self.arm(beside, None) if precision.model else arm
         self._require_one_vocabulary(precision)
         engine = self.rig.engines[arm.instance.engine]
@@ -218,7 +218,7 @@ def tune_target(
 ) -> TuneTarget:
     """Return the target: an instance, or the only one. `watts` replace its declared power limits.
 
-    Raises UserError and InventoryError.
+    Raise UserError and InventoryError.
     """
     usual: list[Finding] = []
     declared, plan = plans(inventory, roles, (rig,), doubtful=usual.extend)[rig]
@@ -242,5 +242,5 @@ def _files(models: Iterable[ModelPlan]) -> list[str]:
     return sorted(file.sha256 or file.name for each in models for file in each.files)
 
 
-def _hash(said: list[Any]) -> str:
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+def _hash(facts: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]

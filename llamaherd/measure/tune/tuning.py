@@ -11,11 +11,17 @@ from typing import Protocol
 from llamaherd.measure.statistics import FEWEST_BLOCKS
 from llamaherd.measure.tune.candidate import Candidate, Cost, Judged, Outcome, Outcomes, Precision
 from llamaherd.measure.tune.evaluation import Evaluation, HoldLimits, PowerSeries
-from llamaherd.measure.tune.final_measurements import depth_left_out, depth_of, depth_seconds
+from llamaherd.measure.tune.final_measurements import (
+    MARGIN,
+    Standing,
+    best_of,
+    depth_left_out,
+    depth_of,
+    depth_seconds,
+    standings,
+)
 from llamaherd.measure.tune.journal import Found, SearchJournal, Sized, TriedCandidate, candidate_of, keys_of
-from llamaherd.measure.tune.search import Model, search
-from llamaherd.measure.tune.space import Space
-from llamaherd.measure.tune.standings import MARGIN, Standing, best_of, standings
+from llamaherd.measure.tune.search import Model, Space, search
 from llamaherd.text.numbers import show_seconds
 
 ROUNDS, _MOST_ROUNDS = FEWEST_BLOCKS, 12

@@ -31,7 +31,7 @@ _REASON_LINES, _REASON = 3, 300
 _JUDGED_LINES, _JUDGED_BYTES = 200, 30_000
 _FAILED_LINES, _FAILED = 5, 500
 _THREAD_SECONDS = 10
-_WHY = {"oom-kill": "the system ended it for want of RAM; ", "timeout": "it took too long; "}
+_WHY = {"oom-kill": "the system ended it for lack of RAM; ", "timeout": "it took too long; "}
 """Words for the result of a unit, as systemd reports it."""
 
 

@@ -97,7 +97,7 @@ def test_killed_it_goes_on(measured: Bench) -> None:
     before = read_result(journal)
     ended = measured.herd(*MEASURE)
     assert ended.code in (0, 1), ended.output
-    assert f"going on with the measurement of {before.began}" in ended.output
+    assert f"resuming the measurement of {before.began}" in ended.output
     whole = newest(measured)
     assert whole.began == before.began
     assert not journal.exists()
@@ -127,14 +127,14 @@ def test_a_server_that_ends_halfway(measured: Bench) -> None:
         measured.sh("systemctl restart llama-chat")
     finally:
         story.join(300)
-    assert "is kept in" in said[0], said[0]
+    assert "are kept in" in said[0], said[0]
     assert files(measured)[0].suffix == ".jsonl"
     assert len(files(measured)) == began + 1
     wait_until_up(measured)
     # Another start is no part of the same measurement.
     ended = measured.herd(*MEASURE)
     assert ended.code in (0, 1), ended.output
-    assert "going on" not in ended.output
+    assert "resuming" not in ended.output
 
 
 def wait_until_up(bench: Bench) -> None:
@@ -188,7 +188,7 @@ def test_a_server_that_somebody_uses(measured: Bench) -> None:
     time.sleep(1)
     ended = measured.herd("bench", "box", "chat", "--time", "40s")
     assert ended.code == 2
-    assert "error: busy: chat answers 1 request of somebody else" in ended.output
+    assert "error: busy: chat serves 1 request of other clients" in ended.output
     busy.join(310)  # by then curl has given up, and the server with it: nobody is in the way of the next test
     assert not busy.is_alive()
 
@@ -208,7 +208,7 @@ def test_somebody_who_comes_meanwhile(measured: Bench) -> None:
             asking.result()
     said = first.result().output
     assert "busy: chat answers" in said, said
-    assert "of somebody else" in said
+    assert "of other clients" in said
     excluded = {run.excluded for cell in newest(measured).cells for run in cell.runs if run.excluded}
     assert any(each.startswith("meanwhile chat answers") for each in excluded), excluded
 

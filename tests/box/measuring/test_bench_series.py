@@ -55,7 +55,7 @@ def test_depths_beyond_the_context_are_left_out(measured: tuple[Result, str]) ->
 def test_limits_of_gpus_that_are_not_there(converged: Bench) -> None:
     ended = converged.herd("bench", "box", "chat", "--anyway", "--power", "200W,300W")
     assert ended.code == 2, ended.output
-    assert "chat is on no GPU that this host tells of\n  help: measure without `--power`" in ended.output
+    assert "chat is on no GPU that this host reports\n  help: measure without `--power`" in ended.output
 
 
 def test_two_at_once(measured: tuple[Result, str]) -> None:

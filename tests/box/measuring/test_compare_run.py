@@ -57,7 +57,7 @@ def test_it_ends_with_what_is_known_and_the_server_serves_again(bench: Bench) ->
     ended = bench.herd(*ASKED)
     assert ended.code == 0, ended.output
     assert "long, 256 in" in ended.output
-    assert "B beside A" in ended.output
+    assert "B vs A" in ended.output
     assert "llama-chat is as before, after" in ended.output
     assert file_of(bench) == before
     bench.unchanged(others, "chat")

@@ -41,7 +41,7 @@ def test_what_is_slower_does_not_take_its_place(small: Bench) -> None:
         ended = bench.up("--yes")
     assert ended.code == 1, ended.output
     assert "both are measured, for 15 min 00 s at most" in ended.output
-    assert "chat serves as before, and not as declared: it is slower than what serves: reading -" in ended.output
+    assert "chat serves as before, and not as declared: it is slower than the running server: reading -" in ended.output
     assert "and -30.0% may be lost" in ended.output
     assert bench.answers("chat")
     bench.unchanged(before, "chat")
@@ -49,7 +49,7 @@ def test_what_is_slower_does_not_take_its_place(small: Bench) -> None:
     nothing_left(bench)
     # The host remembers, whoever asks; and nothing is measured once more.
     again = bench.herd("diff", "box")
-    assert "it is slower than what serves: reading -" in again.output, again.output
+    assert "it is slower than the running server: reading -" in again.output, again.output
     ended = bench.up("--yes")
     assert ended.code == 1, ended.output
     assert "block 1" not in ended.output

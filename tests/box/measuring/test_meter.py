@@ -15,8 +15,7 @@ import pytest
 
 from box.inside import File
 from llamaherd.inventory.schema import Connect
-from llamaherd.measure.meter.meter import Meter
-from llamaherd.measure.meter.obstacles import HostSnapshot, obstacles
+from llamaherd.measure.meter.meter import HostSnapshot, Meter, obstacles
 from llamaherd.measure.meter.usage import Usage, Window, unmeasured_sentences, usage_of
 from llamaherd.plan import InstancePlan, Plan
 from tests.bench.meter_lines import NEW, OLD

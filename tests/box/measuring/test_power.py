@@ -126,7 +126,7 @@ def test_limits_of_a_measurement_come_back(fake: Bench) -> None:
         assert limit(fake) == 300
     comes_back(fake)
     with (
-        pytest.raises(UserError, match="takes power limits from 100 to 366 W, and not 400 W"),
+        pytest.raises(UserError, match="takes power limits from 100 to 366 W, not 400 W"),
         PowerHold(connect(fake), [UUID], (200, 400), 60),
     ):
         pass

@@ -110,7 +110,7 @@ def chat(keys: dict[str, object]) -> InstancePlan:
 def test_its_host_remembers_it_until_something_is_said_otherwise(tmp_path: Path) -> None:
     (change,) = changes(tmp_path, {**GATE, "instances/chat/ubatch": 64})
     assert change.gated
-    why = "it is slower than what serves: writing code -5.4% (-6.3% to -4.6%, 5 blocks), and -3.0% may be lost"
+    why = "it is slower than the running server: writing code -5.4% (-6.3% to -4.6%, 5 blocks), and -3.0% may be lost"
     how, host = change.gated.refused(why), PlayedHost({})
     assert how.verb == "serve.removal.refuse"
     assert how.given == RefusalInput("llama-chat", attempt_identity(change.gated.instance), why)

@@ -231,7 +231,7 @@ def test_an_unknown_state_changes_nothing(host: Trials) -> None:
     assert not host.has_done("write", UNIT)
 
 
-@pytest.mark.parametrize(("result", "why"), [("oom-kill", "the system ended it for want of RAM; "), ("exit-code", "")])
+@pytest.mark.parametrize(("result", "why"), [("oom-kill", "the system ended it for lack of RAM; "), ("exit-code", "")])
 def test_a_trial_that_does_not_start(host: Trials, result: str, why: str) -> None:
     host.fates["a1"] = "does not load"
     host.results["llama-chat-A.service"] = result
@@ -371,7 +371,7 @@ def test_of_its_output_the_end_is_returned(judging: Trials) -> None:
 
 @pytest.mark.parametrize(
     ("result", "why"),
-    [("timeout", "it took too long; "), ("oom-kill", "the system ended it for want of RAM; "), ("exit-code", "")],
+    [("timeout", "it took too long; "), ("oom-kill", "the system ended it for lack of RAM; "), ("exit-code", "")],
 )
 def test_a_program_that_fails(judging: Trials, result: str, why: str) -> None:
     judging.fates["a1"] = "does not load"
