@@ -30,8 +30,7 @@ from llamaherd.lock.apply import NotLockedError
 from llamaherd.memory import Placement, estimate
 from llamaherd.onhost.document import DocumentError, decode
 from llamaherd.onhost.hardware import FoundHost
-from llamaherd.onhost.hashes import Hashes
-from llamaherd.onhost.store import StoreState
+from llamaherd.onhost.store import Hashes, StoreState
 from llamaherd.pipeline import engine_estimate, verify
 from llamaherd.pipeline.fleet_files import examine_fleet
 from llamaherd.pipeline.inspection import state_of

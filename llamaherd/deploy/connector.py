@@ -32,7 +32,7 @@ from llamaherd.host.program import Events, packed_program, request
 from llamaherd.host.remote import Patience, RemoteError, Shell
 from llamaherd.host.time_limits import STEP_SECONDS, transfer_seconds
 from llamaherd.inventory.schema import Connect
-from llamaherd.onhost.upload import ReceiveInput
+from llamaherd.onhost.store import ReceiveInput
 from llamaherd.pipeline.load import inventory_folder
 from llamaherd.text.terminal import shown
 
@@ -217,7 +217,7 @@ class RigConnector(BaseConnector):
         size = file.stat().st_size
         total = transfer_seconds([size])
         given = ReceiveInput(remote_filename, size, tuple(map(str, settled)), STANDING, total)
-        document = request("llamaherd.upload.receive", given)
+        document = request("llamaherd.store.receive", given)
         try:
             with file.open("rb") as data, self._shell(root=False) as shell:
                 patience = Patience(SEND_SILENCE, total, f"receiving {file.name}")

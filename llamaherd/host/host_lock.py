@@ -10,7 +10,7 @@ from llamaherd.host.protocol import query_verb, result_of
 from llamaherd.host.remote import Patience, Remote, RemoteError, Shell
 from llamaherd.inventory.schema import Connect
 from llamaherd.layout import LOCK_WAIT
-from llamaherd.onhost.host_lock import HELD, HoldInput, Unlocked, UnlockInput
+from llamaherd.onhost.reservation import RUN_HELD, RunLockInput, Unlocked, UnlockInput
 
 _SECONDS = 60
 _MOST_CHARACTERS = 200
@@ -54,12 +54,12 @@ class HostLock:
                 say(line.rstrip("\n"))
 
         events = Events(hear)
-        document = request("llamaherd.host_lock.hold", HoldInput(self._rig, self._who, wait))
+        document = request("llamaherd.reservation.hold_run", RunLockInput(self._rig, self._who, wait))
         # The verb waits for other runs, and then for changes that a killed run has begun.
         patience = Patience.within(2 * wait + _SECONDS, "waiting for other runs")
         try:
             with closing(shell.values(packed_program(), document, events, patience)) as values:
-                if HELD in values:
+                if RUN_HELD in values:
                     self._shell = shell
                     return True
             result_of(events, complaints)
@@ -77,4 +77,4 @@ class HostLock:
 
 def unlock_host(connect: Connect) -> Unlocked:
     """Break the lock of a host. Return the result. Raise RemoteError."""
-    return query_verb(Remote(connect), "llamaherd.host_lock.unlock", UnlockInput(), Unlocked, _SECONDS)
+    return query_verb(Remote(connect), "llamaherd.reservation.unlock", UnlockInput(), Unlocked, _SECONDS)

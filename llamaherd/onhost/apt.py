@@ -57,7 +57,7 @@ def apt_get(system: System, *words: str) -> Ended:
     return _logged(system, [*_UNATTENDED, "apt-get", "-q", "-y", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", *words])
 
 
-def mend(system: System) -> None:
+def complete_dpkg(system: System) -> None:
     """Complete the work of a killed dpkg. Wait for a dpkg that runs."""
     until = system.now() + LOCK_SECONDS
     waited = False
@@ -74,7 +74,7 @@ def mend(system: System) -> None:
 def refresh(system: System, what: str = "apt could not read its lists anew") -> None:
     """Repair interrupted installations, and let apt read its lists. Raise FailedError, which begins with `what`."""
     start_log(system)
-    mend(system)
+    complete_dpkg(system)
     ended = apt_get(system, "update")
     if not ended.ok:
         raise apt_failed(system, what, ended)

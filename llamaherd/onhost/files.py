@@ -1,15 +1,17 @@
-"""Write files with a mode and an owner, read the state of filesystems, and explain why a write failed."""
+"""Files of a host: write them with mode and owner, explain why a write failed, and read texts and names of keys."""
 
 from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from llamaherd.layout import KEYS
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.system import Entry, FailedError, System
+from llamaherd.onhost.verbs import Verb
 
 
 def cannot_write(error: OSError, instead: str = "") -> FailedError:
@@ -116,3 +118,54 @@ def write_files(system: System, files: Iterable[WrittenFile]) -> None:
             system.write(each.path, each.text.text, mode=each.mode, owner=each.owner)
         except OSError as error:
             raise cannot_write(OSError(error.errno, error.strerror, each.path)) from error
+
+
+MOST_TEXT = 256 << 10
+"""Bytes of a file that are read; the largest of llamaherd's has some 30 kB."""
+
+
+@dataclass(frozen=True)
+class KeysInput:
+    """Names of servers."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class KeysFound:
+    """The servers that have a key on the host. The keys stay there."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TextsInput:
+    """Paths of files."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TextsFound:
+    """The beginnings of the files that are there, by their paths. Bytes that are no UTF-8 are replaced."""
+
+    texts: Mapping[str, str]
+
+
+def find_keys(given: KeysInput, system: System) -> KeysFound:
+    """Return which servers have a key."""
+    return KeysFound(tuple(name for name in given.names if system.entry(f"{KEYS}/{name}")))
+
+
+def read_texts(given: TextsInput, system: System) -> TextsFound:
+    """Return the texts of files. A path that is not a file is left out: opening a pipe may block for ever."""
+    found = {}
+    for path in given.paths:
+        there = resolve(path, system)
+        text = system.read(path, MOST_TEXT) if there and there.kind == "file" else None
+        if text is not None:
+            found[path] = text
+    return TextsFound(found)
+
+
+VERBS = {"keys": Verb(KeysInput, find_keys), "texts": Verb(TextsInput, read_texts)}

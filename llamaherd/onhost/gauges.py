@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-LONGEST_ANSWER = 5.0
+LONGEST_RESPONSE = 5.0
 """Seconds in which a whole response must arrive, also one that arrives byte by byte."""
 
 BUSY = re.compile(
@@ -32,11 +32,11 @@ def count_in_flight(metrics: Sequence[str], key: str) -> int | None:
 
 
 def count_within_limit(url: str, key: str) -> int | None:
-    """Return the requests at one URL; None after LONGEST_ANSWER seconds. A slow response ends with this program."""
+    """Return the requests at one URL; None after LONGEST_RESPONSE seconds. A slow response ends with this program."""
     found: list[int | None] = []
     reader = threading.Thread(target=lambda: found.append(count_at_url(url, key)), daemon=True)
     reader.start()
-    reader.join(LONGEST_ANSWER)
+    reader.join(LONGEST_RESPONSE)
     return found[0] if found else None
 
 
@@ -322,7 +322,7 @@ class Here:
             "celsius": celsius / 1000 if celsius is not None else None,
         }
 
-    def look(self, mine: list[int], apps: list[list[Any]] | None) -> dict[str, Any]:
+    def usage(self, mine: list[int], apps: list[list[Any]] | None) -> dict[str, Any]:
         """Return other processes: those that used processors since the last call, and those on cards."""
         now, at = running(), time.monotonic()
         ours = self.server.processes() if self.server else []
@@ -335,14 +335,14 @@ class Here:
         return {
             "ours": ours[:256],
             "others": [[now[pid][1][:40], unit_of(pid)[:100], round(cores[pid], 2)] for pid in others[:8]],
-            "apps": known and [[uuid, pid, size, *self.who(pid)] for uuid, pid, size in known],
+            "apps": known and [[uuid, pid, size, *self.name_and_unit(pid)] for uuid, pid, size in known],
             "listens": listens(self._given.port, ours),
             "in_flight": count_in_flight(self._given.metrics, self._given.key),
             "load": os.getloadavg()[0],
             "battery": on_battery(),
         }
 
-    def who(self, pid: int) -> list[str]:
+    def name_and_unit(self, pid: int) -> list[str]:
         """Return the name and the unit of a process."""
         return [text(PROC / str(pid) / "comm")[:40], unit_of(pid)[:100]]
 

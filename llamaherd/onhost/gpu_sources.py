@@ -432,7 +432,7 @@ class Library:
             self.failed = True
         return False
 
-    def ask(self, word: str) -> None:
+    def request(self, word: str) -> None:
         """Request a line now: `count` or `apps`."""
         with suppress(OSError):
             if self.output >= 0:
@@ -467,14 +467,14 @@ class Smi:
         if not self.program:
             self.why = "there is no nvidia-smi"
             return
-        code, output = self.ask("--help-query-gpu")
+        code, output = self.run_smi("--help-query-gpu")
         known = set(re.findall(r'"([a-z0-9_.]+)"', output))
         if not known:
             self.why = output.strip().partition("\n")[0][:200] or f"nvidia-smi ended with {code}"
             return
         self.fields, names = self.chosen(STREAMED, known)
         self.standing, standing = self.chosen(STANDING, known)
-        code, output = self.ask(f"--query-gpu={','.join(standing)}", "--format=csv,noheader,nounits")
+        code, output = self.run_smi(f"--query-gpu={','.join(standing)}", "--format=csv,noheader,nounits")
         lines = output.splitlines()[:16]
         if code or not lines:
             self.why = (lines or [f"nvidia-smi ended with {code}"])[0][:200]
@@ -487,7 +487,7 @@ class Smi:
         found = {key: next((name for name in names if name in known), "") for key, names in wished.items()}
         return [key for key, name in found.items() if name], [name for name in found.values() if name]
 
-    def ask(self, *arguments: str) -> tuple[int, str]:
+    def run_smi(self, *arguments: str) -> tuple[int, str]:
         """Return its exit code and output. A driver that hangs is not waited for."""
         with suppress(OSError, subprocess.TimeoutExpired):
             done = subprocess.run(

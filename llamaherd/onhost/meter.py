@@ -31,7 +31,7 @@ LONGEST = 4096
 """Bytes of a line of the controller."""
 FIRST = 15
 """Seconds that GPUs may take for their first line. After them, the first costly reading begins without GPUs."""
-ANSWER, LAST = 3.0, 0.5
+RESPONSE, LAST = 3.0, 0.5
 """Seconds that GPUs may take for a response, and for the last response, after the connection may have ended."""
 LATE = 10
 """Seconds that the meter may end after its time: a costly reading takes some."""
@@ -53,7 +53,7 @@ class Meter:
         self.heard, self.received = time.monotonic(), b""
         self.has_gpu_line = False
 
-    def say(self, kind: str, **values: Any) -> None:
+    def write_line(self, kind: str, **values: Any) -> None:
         """Write one line. Raise EndedError if all lines together are too long."""
         line = json.dumps({"k": kind, "t": round(time.monotonic(), 5), **values}, separators=(",", ":")) + "\n"
         self.left -= len(line)
@@ -68,7 +68,7 @@ class Meter:
         why = "error"
         try:
             every = self.given.every
-            self.say("hello", wall=time.time(), every=every, **self.sources.standing, **self.here.standing())
+            self.write_line("hello", wall=time.time(), every=every, **self.sources.standing, **self.here.standing())
             self.hand_on(self.sources.start(every))
             self.watch()
         except EndedError as ended:
@@ -76,9 +76,9 @@ class Meter:
             self.left += LONGEST
             with suppress(OSError, EndedError):
                 # A last reading: the measured run may have ended since the reading before.
-                self.sources.library.ask("count")
+                self.sources.library.request("count")
                 self.count()
-                self.say("host", own=self.own(), **self.here.figures())
+                self.write_line("host", own=self.own(), **self.here.figures())
                 self.wait("now", LAST)
         except BrokenPipeError:
             return
@@ -87,7 +87,7 @@ class Meter:
             self.sources.end()
         self.left += LONGEST
         with suppress(OSError):
-            self.say("bye", why=why, own=own)
+            self.write_line("bye", why=why, own=own)
 
     def watch(self) -> None:
         """Read the gauges that are due, and the lines of the controller."""
@@ -104,39 +104,39 @@ class Meter:
                 if self.here.rapl.ranges:
                     self.count()
                 if ticks % max(1, round(1 / every)) == 0:
-                    self.say("host", own=self.own(), **self.here.figures())
+                    self.write_line("host", own=self.own(), **self.here.figures())
                 # Readings that are overdue are skipped.
                 ticks = int((time.monotonic() - began) / every) + 1
             if not inspected and now - began > (1 if self.has_gpu_line or not self.sources.running else FIRST):
                 inspected = True
-                self.look()
+                self.write_usage()
             self.hear(max(0.0, began + ticks * every - time.monotonic()))
 
     def count(self, **mark: str) -> None:
         """Write the counters of the processor. Those of GPUs are lines of their own."""
         before = time.monotonic()
         counters = self.here.rapl.energy()
-        self.say("count", **{**mark, "mj": {}, "uj": counters, "t": round((before + time.monotonic()) / 2, 5)})
+        self.write_line("count", **{**mark, "mj": {}, "uj": counters, "t": round((before + time.monotonic()) / 2, 5)})
 
     def hear(self, seconds: float) -> None:
         """Wait so long for lines of GPUs and of the controller."""
         running = self.sources.running
         for pipe in select.select([RECEIVED, *running], [], [], seconds)[0]:
             if pipe == RECEIVED:
-                self.answer()
+                self.run_commands()
                 continue
             try:
                 self.hand_on(running[pipe].heard())
             except OSError:
                 running[pipe].end()
-                self.say("gone")
+                self.write_line("gone")
 
     def hand_on(self, lines: Iterable[Line]) -> None:
         """Write lines of GPUs."""
         for kind, values in lines:
             if kind != "apps":
                 self.has_gpu_line = self.has_gpu_line or kind == "gpu"
-                self.say("count" if kind == "now" else kind, **values)
+                self.write_line("count" if kind == "now" else kind, **values)
 
     def wait(self, kind: str, seconds: float) -> Any:
         """Return the library's report; None if it does not respond in time."""
@@ -145,7 +145,7 @@ class Meter:
         self.hand_on(lines)
         return next(values for each, values in lines if each == kind) if came else None
 
-    def answer(self) -> None:
+    def run_commands(self) -> None:
         """Run the command of the controller. Raise EndedError at the end of the connection."""
         piece = os.read(RECEIVED, LONGEST)
         if not piece:
@@ -157,20 +157,20 @@ class Meter:
         for line in lines:
             word, _, rest = line.decode(errors="replace").partition(" ")
             if word == "ping":
-                self.say("pong", n=rest[:40])
+                self.write_line("pong", n=rest[:40])
             elif word == "mark":
-                self.sources.library.ask("count")
+                self.sources.library.request("count")
                 self.wait("now", LAST)
                 self.count(mark=rest[:80])
-                self.say("host", own=self.own(), **self.here.figures())
+                self.write_line("host", own=self.own(), **self.here.figures())
             elif word == "look":
-                self.look()
+                self.write_usage()
 
-    def look(self) -> None:
+    def write_usage(self) -> None:
         """Write the readings that cost more. They are read at the beginning and on demand."""
-        self.sources.library.ask("apps")
-        found = self.wait("apps", ANSWER) or {"apps": None}
-        self.say("look", **self.here.look([os.getpid(), *self.sources.pids], found["apps"]))
+        self.sources.library.request("apps")
+        found = self.wait("apps", RESPONSE) or {"apps": None}
+        self.write_line("look", **self.here.usage([os.getpid(), *self.sources.pids], found["apps"]))
 
     def own(self) -> int:
         """Return the microseconds of processor time of this process and of all its children."""

@@ -147,7 +147,7 @@ class TrialsInput:
 
     name: str
     """The service of the declared server."""
-    who: str
+    holder: str
     servers: tuple[TrialServer, ...]
     stops: tuple[StoppedServer, ...]
     drain_seconds: int

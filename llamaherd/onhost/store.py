@@ -1,17 +1,19 @@
-"""The store of models on a host: its manifests, its content and users, and the removal of unused files."""
+"""The store of models on a host: its manifests, uploads, hashes, content and users, and the removal of unused files."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Literal
 
 from llamaherd.layout import FETCH_RUN, FETCH_UNIT, IN_REACH, INCOMING
 from llamaherd.onhost.clients import unit_properties
-from llamaherd.onhost.files import as_seconds
+from llamaherd.onhost.files import as_seconds, cannot_write
 from llamaherd.onhost.removal import Outcome, Removals, Use, empty_trash, find_uses, is_within, real_path
-from llamaherd.onhost.system import Entry, HeldError, System
+from llamaherd.onhost.system import Entry, FailedError, HeldError, PartialFile, System
 from llamaherd.onhost.verbs import Verb
 
 MANIFEST = ".manifest"
@@ -76,7 +78,7 @@ _STORE_SECONDS, _REMOVE_SECONDS = 30, 600
 
 
 @dataclass(frozen=True)
-class LookInput:
+class StoreInput:
     """A store, and how many good releases count as its users."""
 
     store: str
@@ -142,7 +144,7 @@ class PruneInput:
     keep: int = IN_REACH
 
 
-def look(given: LookInput, system: System) -> StoreState:
+def inspect(given: StoreInput, system: System) -> StoreState:
     """Return the files in the store and their users. Raise FailedError if they are unknown."""
     sent = tuple(
         _stored(path.removeprefix(f"{INCOMING}/"), found)
@@ -315,4 +317,237 @@ def _remove_upload(path: str, removals: Removals, system: System) -> None:
         removals.keep(path, "it is being sent just now")
 
 
-VERBS = {"look": Verb(LookInput, look), "prune": Verb(PruneInput, prune)}
+EVERY = 2.0
+"""Seconds between reports of progress."""
+_HASH_LOCK_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class HashedFile:
+    """A file, and its size if it is known."""
+
+    folder: str
+    name: str
+    sha256: str
+    size: int | None
+
+
+@dataclass(frozen=True)
+class HashInput:
+    """The files to hash."""
+
+    files: tuple[HashedFile, ...]
+
+
+@dataclass(frozen=True)
+class FileHash:
+    """The state of a file: `found` is its sha256, its size, or why it cannot be read."""
+
+    what: Literal["missing", "hashed", "sized", "unreadable"]
+    found: str = ""
+    dropped: bool = False
+    """Whether its manifest no longer lists it."""
+
+
+@dataclass(frozen=True)
+class Hashes:
+    """The states of the files, in the order of the input."""
+
+    files: tuple[FileHash, ...]
+
+
+def hash_files(given: HashInput, system: System) -> Hashes:
+    """Hash files. Report progress as `at NUMBER BYTES OF`: the file, the bytes read, and the bytes of all files.
+
+    Raise FailedError once the controller has closed the connection.
+    """
+    pid = str(os.getpid())
+    system.run(["renice", "-n", "19", "-p", pid])
+    system.run(["ionice", "-c", "3", "-p", pid])
+    sizes = [_size(system, each) for each in given.files]
+    found = []
+    for number, file in enumerate(given.files):
+        reading = Reading(system, number, sum(sizes[:number]), sum(sizes))
+        found.append(_hash(system, file, reading))
+    return Hashes(tuple(found))
+
+
+def _size(system: System, file: HashedFile) -> int:
+    found = system.entry(f"{file.folder}/{file.name}")
+    return found.size if found else 0
+
+
+class Reading:
+    """Reports the progress of one file."""
+
+    def __init__(self, system: System, number: int, before: int, total: int) -> None:
+        self._system, self._number, self._before, self._total = system, number, before, total
+        self._reported = -EVERY
+
+    def read(self, done: int) -> None:
+        """Report that so many bytes were read, every two seconds. Raise FailedError where the connection is closed."""
+        now = self._system.now()
+        if now - self._reported >= EVERY:
+            self._reported = now
+            self._system.report(f"at {self._number} {self._before + done} {self._total}")
+            if not self._system.is_heard():
+                raise FailedError("the connection ended while models were hashed")
+
+
+def _hash(system: System, file: HashedFile, reading: Reading) -> FileHash:
+    """Return the state of a file, and take it out of its manifest if it is damaged."""
+    path = f"{file.folder}/{file.name}"
+    before = system.entry(path)
+    if before is None or before.kind != "file":
+        return FileHash("missing")
+    if file.size is not None and file.size != before.size:
+        return FileHash("sized", str(before.size), dropped=_drop(system, file, before))
+    reading.read(0)
+    try:
+        sha256 = system.hash(path, reading.read)
+    except OSError as error:
+        return FileHash("unreadable", error.strerror or str(error), dropped=_drop(system, file, before))
+    return FileHash("hashed", sha256, dropped=sha256 != file.sha256 and _drop(system, file, before))
+
+
+def _drop(system: System, file: HashedFile, before: Entry) -> bool:
+    """Take a file out of its manifest, so that it is fetched again, unless it was replaced while it was read."""
+    try:
+        with system.lock("store", _HASH_LOCK_SECONDS, "checking models"):
+            now = system.entry(f"{file.folder}/{file.name}")
+            if now is None or (now.size, now.modified, now.inode) != (before.size, before.modified, before.inode):
+                return False
+            lines = manifest_lines(system, file.folder)
+            if lines is not None:
+                write_manifest(system, file.folder, lines_without(lines, [file.name]), keep_time=False)
+    except (HeldError, OSError):
+        return False
+    return True
+
+
+ADMIT_SECONDS = 10
+"""Seconds that the run that has sent a file has to admit it to the store, before this run sends the file again."""
+REPORT_SECONDS = 10
+"""Seconds between two lines of progress. The controller gives up a host that is silent for as long as a login."""
+_POLL_SECONDS = 1
+_MB = 1_000_000
+_FIX = "end the other run, and run the command again: the upload resumes"
+
+
+@dataclass(frozen=True)
+class ReceiveInput:
+    """A file: where it arrives, and its bytes. Its name is its sha256."""
+
+    path: str
+    size: int
+    admitted: tuple[str, ...]
+    """The paths in the store where another run may have admitted the file."""
+    standing: int
+    """Seconds that another run may send no byte."""
+    total: int
+    """Seconds that another run may take in all."""
+
+
+def receive(given: ReceiveInput, system: System) -> None:
+    """Send the number of the first missing byte, and receive the file from this byte on. Raise FailedError.
+
+    Send no number if the host has the file.
+    """
+    part = f"{given.path}.part"
+    until = system.now() + given.total
+    try:
+        while True:
+            with system.partial_file(part) as file:
+                if _is_taken(file, given, until, system):
+                    if _is_here(given, system):
+                        system.remove(part)
+                    else:
+                        _resume(file, given, system)
+                    return
+            if _is_admitted_soon(given, until, system):
+                return
+    except OSError as error:
+        raise cannot_write(error) from error
+
+
+def _is_taken(file: PartialFile, given: ReceiveInput, until: float, system: System) -> bool:
+    """Hold the lock of a partial file, and wait for another run as long as the file grows. Raise FailedError.
+
+    Return False once another run has renamed or removed the file: then it must not be written to.
+    """
+    had, grew = -1, system.now()
+    reported = grew - REPORT_SECONDS
+    while file.is_in_place():
+        if file.take():
+            # The other run may have renamed it just before it released the lock.
+            return file.is_in_place()
+        now, size = system.now(), file.size()
+        if size != had:
+            had, grew = size, now
+        if now - grew >= given.standing:
+            message = f"another run sends this file to this host, and has sent nothing for {given.standing} s"
+            raise FailedError(f"{message}: {size} of {given.size} bytes have arrived", _FIX)
+        if now - reported >= REPORT_SECONDS:
+            reported = now
+            arrived = f"{size // _MB} of {given.size // _MB} MB have arrived"
+            system.report(f"waiting for another run that sends this file: {arrived}")
+        _pause(given, until, system)
+    return False
+
+
+def _is_admitted_soon(given: ReceiveInput, until: float, system: System) -> bool:
+    """Return whether the run that has sent the file admits it. Raise FailedError."""
+    for _ in range(ADMIT_SECONDS):
+        if _is_here(given, system):
+            return True
+        _pause(given, until, system)
+    return _is_here(given, system)
+
+
+def _pause(given: ReceiveInput, until: float, system: System) -> None:
+    """Wait a second. Raise FailedError at the end of the total, and if the controller has ended."""
+    if system.now() >= until:
+        limit = f"{given.total // 3600} h" if given.total >= 7200 else f"{given.total} s"
+        raise FailedError(f"another run has not sent this file to this host within {limit}", _FIX)
+    if system.next_line(_POLL_SECONDS) == "":
+        raise FailedError("the connection ended while another run sent this file", "run the command again")
+
+
+def _is_here(given: ReceiveInput, system: System) -> bool:
+    """Return whether the whole file has arrived, or is in the store."""
+    found = system.entry(given.path)
+    arrived = found is not None and found.kind == "file" and found.size == given.size
+    return arrived or any(_is_admitted(path, given, system) for path in given.admitted)
+
+
+def _is_admitted(path: str, given: ReceiveInput, system: System) -> bool:
+    """Return whether a path is a file of the store, as an inspection judges it."""
+    folder, _, name = path.rpartition("/")
+    found = system.entry(path)
+    if found is None or not is_writable_by_root_only(found):
+        return False
+    if system.entry(f"{folder}/{MANIFEST}") is None:
+        # The other run writes the manifest after it has moved the file.
+        return found.size == given.size
+    return is_vouched(system, folder, name, given.path.rpartition("/")[2])
+
+
+def _resume(file: PartialFile, given: ReceiveInput, system: System) -> None:
+    """Receive what is missing of a partial file, and give the file its name. Raise FailedError and OSError."""
+    if file.size() > given.size:
+        file.clear()
+    system.send(file.size())
+    file.receive()
+    size = file.size()
+    if size != given.size:
+        message = f"only {size} of {given.size} bytes of {given.path} arrived"
+        raise FailedError(message, "run the command again: the upload resumes")
+    file.rename(given.path)
+
+
+VERBS = {
+    "inspect": Verb(StoreInput, inspect),
+    "prune": Verb(PruneInput, prune),
+    "hash": Verb(HashInput, hash_files),
+    "receive": Verb(ReceiveInput, receive),
+}

@@ -27,7 +27,7 @@ _SIZE_SECONDS, _LOCK_SECONDS, _APT_SECONDS = 60, 10, 120
 
 
 @dataclass(frozen=True)
-class LookInput:
+class UnusedInput:
     """The number of good releases that count as users."""
 
     keep: int
@@ -67,7 +67,7 @@ class RemoveInput:
     keep: int = 0
 
 
-def look(given: LookInput, system: System) -> Things:
+def inspect(given: UnusedInput, system: System) -> Things:
     """Return the removable items, and their users. Raise FailedError if these are unknown."""
     things = tuple(_things(system))
     return Things(things, tuple(sorted(_needs(system, given.keep))), _is_building(system))
@@ -206,4 +206,4 @@ class _Removal:
             self._removals.keep(what, why)
 
 
-VERBS = {"look": Verb(LookInput, look), "remove": Verb(RemoveInput, remove)}
+VERBS = {"inspect": Verb(UnusedInput, inspect), "remove": Verb(RemoveInput, remove)}

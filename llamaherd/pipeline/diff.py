@@ -20,7 +20,7 @@ from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import UNPLANNED
 from llamaherd.onhost.drift import Delivery, DriftInput
-from llamaherd.onhost.queries import TextsFound, TextsInput
+from llamaherd.onhost.files import TextsFound, TextsInput
 from llamaherd.pipeline.fleet_files import FLEET, survey_fleet
 from llamaherd.pipeline.load import inventory_folder
 from llamaherd.pipeline.preview import Preview
@@ -76,7 +76,7 @@ def query_diffs(remote: Remote, stale: Iterable[TextFile]) -> dict[str, str]:
     planned = {file.path: file for file in stale}
     if not planned:
         return {}
-    found = query_verb(remote, "llamaherd.queries.texts", TextsInput(tuple(planned)), TextsFound, _TEXTS_SECONDS)
+    found = query_verb(remote, "llamaherd.files.texts", TextsInput(tuple(planned)), TextsFound, _TEXTS_SECONDS)
     there = found.texts
     return {path: text_diff(there[path], file) for path, file in planned.items() if path in there}
 

@@ -18,7 +18,7 @@ from llamaherd.inventory.schema import Fleet, Rig
 from llamaherd.layout import KEYS
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.lock.stale import NOT_LOCKED
-from llamaherd.onhost.queries import KeysFound, KeysInput
+from llamaherd.onhost.files import KeysFound, KeysInput
 from llamaherd.pipeline.fleet_files import (
     FLEET,
     Edit,
@@ -94,7 +94,7 @@ def _query_keys(keys: Iterable[ServerKey], rigs: Mapping[str, Rig]) -> dict[str,
         given = KeysInput(tuple(by_rig[name]))
         try:
             remote = Remote(rigs[name].connect, note_key=True)
-            found = frozenset(query_verb(remote, "llamaherd.queries.keys", given, KeysFound, _KEYS_SECONDS).names)
+            found = frozenset(query_verb(remote, "llamaherd.files.keys", given, KeysFound, _KEYS_SECONDS).names)
         except NoPythonError:
             return frozenset()  # such a host was never set up
         except RemoteError as error:

@@ -11,7 +11,7 @@ from llamaherd.host.protocol import UnexpectedLineError, query_verb
 from llamaherd.host.remote import Patience, Remote
 from llamaherd.host.state import HostState
 from llamaherd.host.time_limits import hash_seconds
-from llamaherd.onhost.hashes import FileHash, HashedFile, Hashes, HashInput
+from llamaherd.onhost.store import FileHash, HashedFile, Hashes, HashInput
 from llamaherd.plan import ModelFile, ModelPlan, Plan
 
 
@@ -87,7 +87,7 @@ def check_hashes(plan: Plan, remote: Remote, tell: Callable[[HashProgress], None
 
     # A disk that hangs ends it by silence: the host reports its progress every two seconds.
     patience = Patience(SILENCE_SECONDS, hash_seconds(file.size for file in wanted.values()), "hashing its models")
-    hashes = query_verb(remote, "llamaherd.hashes.hash", hash_input(wanted), Hashes, patience, report)
+    hashes = query_verb(remote, "llamaherd.store.hash", hash_input(wanted), Hashes, patience, report)
     checks = checks_of(wanted, hashes)
     return tuple(
         ModelCheck(model.name, model.folder, tuple(checks[model.folder, file.name] for file in model.files))

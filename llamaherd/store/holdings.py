@@ -14,7 +14,7 @@ from llamaherd.host.protocol import query_verb
 from llamaherd.host.remote import Remote
 from llamaherd.layout import IN_REACH, INCOMING
 from llamaherd.onhost.removal import Outcome, is_within
-from llamaherd.onhost.store import Item, LookInput, PruneInput, StoredFile, StoreState
+from llamaherd.onhost.store import Item, PruneInput, StoredFile, StoreInput, StoreState
 from llamaherd.plan import Plan
 
 RevisionState = Literal["whole", "unfinished", "missing", "foreign"]
@@ -310,8 +310,8 @@ _REMOVE_SECONDS = 30
 
 def inspect_store(plan: Plan, remote: Remote, keep: int = IN_REACH) -> Holdings:
     """Return the state of the rig's store; `keep` good releases count as users. Raise RemoteError."""
-    given = LookInput(plan.store.path, keep)
-    return judge_store(plan, query_verb(remote, "llamaherd.store.look", given, StoreState, _INSPECT_SECONDS))
+    given = StoreInput(plan.store.path, keep)
+    return judge_store(plan, query_verb(remote, "llamaherd.store.inspect", given, StoreState, _INSPECT_SECONDS))
 
 
 def remove_unused(holdings: Holdings, remote: Remote, keep: int = IN_REACH) -> Outcome:

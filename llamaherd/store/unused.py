@@ -116,8 +116,8 @@ _REMOVE_SECONDS = 60
 
 def inspect_items(plan: Plan, remote: Remote, keep: int) -> HostItems:
     """Return the items on the rig's host and their users: `keep` good releases among them. Raise RemoteError."""
-    given = unused.LookInput(keep)
-    return items_of_host(plan, query_verb(remote, "llamaherd.unused.look", given, unused.Things, _INSPECT_SECONDS))
+    given = unused.UnusedInput(keep)
+    return items_of_host(plan, query_verb(remote, "llamaherd.unused.inspect", given, unused.Things, _INSPECT_SECONDS))
 
 
 def remove_items(things: HostItems, remote: Remote, keep: int) -> Outcome:

@@ -2,22 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+from llamaherd.host.responses import ProbeOutputs
 from llamaherd.host.state import HostState, StatePart, SystemState, WslState
 from llamaherd.inventory import wsl_files
 from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, INCOMING, KEYS, OURS
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Estimate, Plan
 from llamaherd.reference.cards import is_pci_address
 from llamaherd.role.apt import install_changes
 from llamaherd.role.changes import Change, RunVerb, file_differences, file_differs, write_on_host
 from llamaherd.role.preflight import PreflightRow, Refusal, comma_list
 from llamaherd.role.programs import fingerprint, programs
-from llamaherd.role.role import Inspection, Planning, PlanPart, Role, Task
-from llamaherd.text.numbers import show_size
+from llamaherd.role.report import Check
+from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
+from llamaherd.text.numbers import parse_mode, parse_whole, show_size
 from roles.base.onhost import AccountsInput, FolderFound, Found, InspectInput, OpenInput, RepositoryQuery, UserFound
-from roles.base.verify import judge, probes
+
+_MAY_NOT_LOG_IN = ("nologin", "false", "")
+
+
+_FOLDERS = (
+    *("/etc/llamaherd", "/etc/llamaherd/keys"),
+    *("/opt/llamaherd", "/opt/llamaherd/builds", "/opt/llamaherd/libexec", "/var/lib/llamaherd"),
+)
+
+
+def probes(_: Plan) -> Iterator[Probe]:
+    """Yield probes of accounts and folders."""
+    yield Probe("accounts", "", ("getent", "passwd"))
+    yield Probe("accounts", "", ("getent", "group"))
+    yield Probe("passwords", "", ("awk", "-F", ":", "$2 !~ /^[!*]/ { print $1 }", "/etc/shadow"))
+    yield Probe("folders", "", ("stat", "-c", "%a %U %n", *_FOLDERS))
+
+
+def judge(judging: Judging) -> Verified:
+    """Return the checks of accounts and folders."""
+    return Verified(checks=tuple(host_checks(judging.plan, judging.answers)))
+
+
+def host_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
+    """Yield a check of each: no login as a server, no further rights of it, and keys that only root writes."""
+    if ("accounts", "") in answers:
+        problems = list(_accounts(plan, answers["accounts", ""], answers.get(("passwords", ""), "").split("\n")))
+        yield Check("accounts", not problems, _detail(problems, f"{len(plan.accounts)} that cannot log in"))
+    if ("folders", "") in answers:
+        problems = list(_folders(answers["folders", ""]))
+        yield Check("folders", not problems, _detail(problems, "only root can write to keys and programs"))
+
+
+def _detail(problems: list[str], fine: str) -> str:
+    return f"{'; '.join(problems)}: `herd up` mends that" if problems else fine
+
+
+def _accounts(plan: Plan, output: str, passwords: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with accounts, by lines of /etc/passwd and /etc/group, and the accounts with a password."""
+    lines = output.split("\n")
+    rows = [line.split(":") for line in lines if line.count(":") in (3, 6)]
+    users = {row[0]: row for row in rows if len(row) == 7}
+    groups = [row for row in rows if len(row) == 4]
+    own = {row[0]: row[2] for row in groups}
+    for name in plan.accounts:
+        if name not in users:
+            yield f"there is no user {name}"
+            continue
+        if twins := [other for other, row in users.items() if other != name and row[2] == users[name][2]]:
+            yield f"{name} has the number of {', '.join(twins)}"
+        if parse_whole(users[name][2]) < 1000:
+            _, _, _, group, *_, shell = users[name]
+            if shell.rpartition("/")[2] not in _MAY_NOT_LOG_IN:
+                yield f"{name} can log in ({shell})"
+            if name in passwords:
+                yield f"{name} has a password"
+            members = [row[0] for row in groups if row[0] != name and name in row[3].split(",")]
+            if others := [*([f"number {group}"] if own.get(name, group) != group else []), *members]:
+                yield f"{name} is in group {', '.join(others)}"
+
+
+def _folders(output: str) -> Iterator[str]:
+    """Yield folders that differ, by lines of octal mode, owner and path."""
+    for line in output.split("\n"):
+        mode, _, rest = line.partition(" ")
+        owner, _, path = rest.partition(" ")
+        if not path:
+            continue
+        if owner != "root":
+            yield f"{path} belongs to {owner}"
+        if parse_mode(mode) & 0o022:
+            yield f"others may write to {path} (mode {mode})"
+        if path == str(KEYS) and parse_mode(mode) & 0o044:
+            yield f"others may see which keys there are in {path} (mode {mode})"
+
 
 PACKAGES = frozenset({"ca-certificates", "curl", "python3"})
 """Of the distribution: what our scripts and the fetcher stand on."""
@@ -91,14 +168,14 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
     """Yield problems of the system that all other roles depend on."""
     if state.system.os != plan.os:
         yield Refusal(
-            f"this host runs {state.system.os}, the inventory says {plan.os}",
+            f"this host runs {state.system.os}, but the inventory declares {plan.os}",
             "correct `host.os` in the inventory",
             "system",
         )
     if not state.system.systemd and not _starts_systemd(plan, state):
         yield Refusal(
             "systemd does not run here, and builds and servers are its units",
-            "boot with systemd; under WSL, where wsl.conf says so, `wsl --terminate NAME` in Windows and start it",
+            "boot with systemd; under WSL, if wsl.conf enables it, run `wsl --terminate NAME` in Windows and start it",
             "systemd",
         )
     yield from _twins(plan, state)
@@ -158,10 +235,10 @@ def _ram(plan: Plan, state: HostState) -> PreflightRow:
         return PreflightRow("RAM", found)
     wanted = show_size(declared)
     if have < declared * _LEAST_RAM:
-        why = f"the inventory says {wanted} of RAM, and there are {found}: what is planned for RAM may not fit"
+        why = f"the inventory declares {wanted} of RAM, but the host has {found}: what is planned for RAM may not fit"
     # In a container it is the host's, of which it may have been given a part.
     elif have > declared * _MOST_RAM and not state.system.machine.in_container:
-        why = f"the inventory says {wanted} of RAM, and there are {found}"
+        why = f"the inventory declares {wanted} of RAM, but the host has {found}"
     else:
         return PreflightRow("RAM", found, wanted)
     return PreflightRow(
@@ -176,7 +253,7 @@ def _amx(state: HostState) -> PreflightRow:
         why = "the processor has AMX, where llama.cpp without a GPU holds most matrices twice: less RAM is planned"
         help_ = "write `amx: true` under `host: cpu:`; `--no-repack` in `extra_args` does without the copies"
         return PreflightRow("AMX", "yes", "no", "note", why, help_)
-    why = "the inventory says that the processor has AMX, and it has none: more RAM is planned than servers take"
+    why = "the inventory declares AMX, but the processor has none: the plan reserves more RAM than servers take"
     return PreflightRow("AMX", "no", "yes", "note", why, "remove `amx: true` under `host: cpu:`")
 
 
@@ -200,10 +277,10 @@ def _packages(plan: Plan, state: HostState) -> PreflightRow:
         return PreflightRow("packages", found, wanted, "note", why, "let it end, or see what it is doing")
     held = sorted(name for name in machine.held if name in plan.packages or name.startswith(_DRIVERS))
     if held:
-        why = f"somebody has put {comma_list(held)} on hold: they stay as they are"
-        help_ = f"`apt-mark unhold {' '.join(held)}`, where that is no longer wanted"
+        why = f"{comma_list(held)} {'is' if len(held) == 1 else 'are'} on hold: apt does not change packages on hold"
+        help_ = f"run `apt-mark unhold {' '.join(held)}` if you no longer need the hold"
         return PreflightRow("packages", f"on hold: {comma_list(held)}", wanted, "note", why, help_)
-    return PreflightRow("packages", "nobody holds them", wanted)
+    return PreflightRow("packages", "none on hold", wanted)
 
 
 def package_changes(plan: Plan, state: HostState) -> list[Change]:

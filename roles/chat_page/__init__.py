@@ -4,21 +4,129 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.responses import ProbeOutputs
 from llamaherd.host.state import HostState, StatePart
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
-from llamaherd.inventory.authority import root_in
-from llamaherd.layout import CHAT, CHAT_CONTAINER, CHAT_DATA
+from llamaherd.inventory.authority import ROOT, root_in
+from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema.fleet_file import Chat, Gateway
+from llamaherd.layout import CHAT, CHAT_CONTAINER, CHAT_DATA, CHAT_USER
+from llamaherd.lock import Lock
+from llamaherd.lock.apply import pinned_image
 from llamaherd.onhost.verification import Probe
-from llamaherd.plan import ChatPlan, Estimate, Plan, TextFile
+from llamaherd.plan import PAGE_ASKS, ChatPlan, Estimate, Plan, TextFile, digest
+from llamaherd.plan.server import Endpoint
+from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunVerb, file_differences, written_files
 from llamaherd.role.preflight import Refusal, is_port_taken, port_refusal
 from llamaherd.role.report import Check
-from llamaherd.role.role import Inspection, Judging, Role, Task, Verified
+from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
+from llamaherd.text.quoting import url_host
 from roles.chat_page.onhost import ApplyInput, Found, InspectInput, RemoveInput
-from roles.chat_page.plan import chat_url, plan
+
+INSIDE = "/run/llamaherd"
+"""Where its container finds keys."""
+PATIENCE = 3600
+"""Seconds for a response: a long prompt takes minutes, and a request may wait."""
+_START = f'OPENAI_API_KEYS="$(cat {INSIDE}/key)" WEBUI_SECRET_KEY="$(cat {INSIDE}/secret)" exec "$@"'
+
+
+def plan(planning: Planning) -> PlanPart:
+    """Return the page, on the gateway's first rig."""
+    gateway = planning.fleet.gateway if planning.fleet else None
+    if gateway is None or gateway.chat is None or gateway.on[0] != planning.rig.rig:
+        return PlanPart()
+    return PlanPart(fields={"chat": plan_chat(gateway, gateway.chat, planning.rig, planning.lock)})
+
+
+def plan_chat(gateway: Gateway, chat: Chat, rig: Rig, lock: Lock) -> ChatPlan:
+    """Return the page. Raise NotLockedError."""
+    user = gateway.users[chat.user]
+    image = chat.image if chat.digest else pinned_image(chat.image, lock, "the image of the chat page")
+    root = gateway.tls.ca / ROOT if gateway.tls and gateway.tls.ca else None
+    url, model = _url(gateway, rig), next(iter(user.models or gateway.models))
+    values = _values(image, chat, environment(url, model, trusts=root is not None), trusts=root is not None)
+    spec = digest(render("chat_page/compose.yaml.j2", rig=rig.rig, spec="", **values))
+    text = render("chat_page/compose.yaml.j2", rig=rig.rig, spec=spec, **values)
+    return ChatPlan(
+        image=image,
+        listen=chat.listen,
+        port=chat.port,
+        user=chat.user,
+        key=user.key,
+        gateway=url,
+        model=model,
+        root=root,
+        number=CHAT_USER,
+        spec=spec,
+        file=TextFile(path=str(CHAT / "compose.yaml"), text=text, mode="0600"),
+    )
+
+
+def environment(gateway: str, model: str, *, trusts: bool) -> dict[str, str]:
+    """Return the environment of Open WebUI: declared values count, whatever its database contains."""
+    # The first account may be made in spite of `ENABLE_SIGNUP`, and is the administrator's.
+    trusted = {"AIOHTTP_CLIENT_SSL_CERT_FILE": f"{INSIDE}/{ROOT}"} if trusts else {}
+    return {
+        "AIOHTTP_CLIENT_TIMEOUT": str(PATIENCE),
+        "ANONYMIZED_TELEMETRY": "false",
+        "DATA_DIR": "/data",
+        "DEFAULT_MODELS": model,
+        "DO_NOT_TRACK": "true",
+        "ENABLE_OLLAMA_API": "false",
+        "ENABLE_PERSISTENT_CONFIG": "false",
+        "ENABLE_SIGNUP": "false",
+        "ENABLE_VERSION_UPDATE_CHECK": "false",
+        "HOME": "/data",
+        "OFFLINE_MODE": "true",
+        "OPENAI_API_BASE_URLS": f"{gateway}/v1",
+        "SCARF_NO_ANALYTICS": "true",
+        "STATIC_DIR": "/tmp/static",
+        **PAGE_ASKS,
+        **trusted,
+    }
+
+
+def command(chat: Chat) -> tuple[str, ...]:
+    """Return the command that serves the page."""
+    where = ("--host", chat.listen, "--port", str(chat.port))
+    return ("python3", "-m", "uvicorn", "open_webui.main:app", *where, "--workers", "1")
+
+
+def _values(image: str, chat: Chat, told: dict[str, str], *, trusts: bool) -> dict[str, Any]:
+    probe = f"import urllib.request; urllib.request.urlopen({chat_url(chat.listen, chat.port)!r}, timeout=8)"
+    return {
+        "container": CHAT_CONTAINER,
+        "image": image,
+        "entrypoint": ("/bin/sh", "-c", _START, "open-webui"),
+        "command": command(chat),
+        "environment": told,
+        "number": CHAT_USER,
+        "port": chat.port,
+        "data": CHAT_DATA,
+        "folder": CHAT,
+        "inside": INSIDE,
+        "files": ("key", "secret", *((ROOT,) if trusts else ())),
+        "probe": ("CMD", "python3", "-c", probe),
+    }
+
+
+def chat_url(listen: str, port: int) -> str:
+    """Return the URL of the page's health, on its own host."""
+    return Endpoint(listen=listen, port=port, models=(), streams=1).health
+
+
+def _url(gateway: Gateway, rig: Rig) -> str:
+    """Return the gateway's URL on its own host; by its name, if the certificate is not ours."""
+    endpoint = Endpoint(listen=gateway.listen, port=gateway.port, models=(), streams=1)
+    if gateway.tls is None:
+        return endpoint.url()
+    host = endpoint.local_address if gateway.tls.ca else rig.address
+    return f"https://{url_host(host)}:{gateway.port}"
+
 
 KEY_FILE, ROOT_FILE = str(CHAT / "key"), str(CHAT / "root.pem")
 
@@ -63,7 +171,7 @@ def _files(plan: ChatPlan) -> Iterator[TextFile]:
 
 
 def chat_changes(plan: Plan, state: HostState) -> list[Change]:
-    """Make the page run as planned. Raises UserError where its key cannot be read."""
+    """Apply the planned chat page. Raise UserError where its key cannot be read."""
     return changes_with(plan.chat, state, read_files(plan.chat)) if plan.chat else []
 
 
@@ -96,7 +204,7 @@ def _wrong(chat: ChatPlan, seen: ChatState) -> Iterator[str]:
     if seen.untried:
         yield "a run before did not see it healthy"
     if seen.unsigned:
-        yield "the secret that signs who is logged in is not there"
+        yield "the secret that signs logins is missing"
 
 
 def chat_leftovers(plan: Plan, state: HostState) -> list[Change]:
@@ -127,16 +235,16 @@ def judge(judging: Judging) -> Verified:
 
 
 def chat_checks(made: ChatPlan, answers: ProbeOutputs) -> Iterator[Check]:
-    """Yield checks of the container, its response, and who can read its keys and the chats."""
+    """Yield checks of the container, its response, and the permissions of its keys and the chats."""
     container = answers.get(("chat container", ""), "")
     status, health, user, *_ = [*container.split(), "", "", ""]
     right = (status, health, user) == ("running", "healthy", f"{made.number}:{made.number}")
     yield Check(
-        "chat page's container", right, f"is {status} {health} as {user}" if right else container or "no answer"
+        "chat page's container", right, f"is {status} {health} as {user}" if right else container or "no response"
     )
-    said = answers.get(("chat page", ""), "")
-    well = '"status":true' in said.replace(" ", "")
-    yield Check("chat page", well, f"answers on port {made.port}" if well else said[:200] or "no answer")
+    output = answers.get(("chat page", ""), "")
+    well = '"status":true' in output.replace(" ", "")
+    yield Check("chat page", well, f"responds on port {made.port}" if well else output[:200] or "no response")
     owners = answers.get(("chat files", ""), "").splitlines()
     fine = (f"400 {made.number} ", f"700 {made.number} ")
     wrong = [line for line in owners if not line.startswith(fine)]

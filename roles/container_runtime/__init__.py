@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from llamaherd.host.state import HostState, StatePart
 from llamaherd.inventory.schema import Rig
@@ -31,7 +33,6 @@ from llamaherd.role.changes import (
 from llamaherd.role.preflight import Refusal
 from llamaherd.role.role import Inspection, Planning, PlanPart, Role, Task
 from llamaherd.text.numbers import parse_whole
-from roles.container_runtime import daemon
 from roles.container_runtime.onhost import (
     UNDO,
     ConfirmInput,
@@ -45,6 +46,80 @@ from roles.container_runtime.onhost import (
 )
 from roles.container_runtime.verify import judge, probes
 
+PATH = "/etc/docker/daemon.json"
+RUNTIME = "nvidia"
+_PROGRAM = "nvidia-container-runtime"
+_LONGEST = 40
+"""Characters of a number."""
+
+
+class SettingsError(ValueError):
+    """Why settings are better left alone, as a sentence."""
+
+
+def merge(before: bytes | None, *, cdi: bool) -> bytes:
+    """Return the settings with NVIDIA's runtime, and with CDI if it must be enabled. Raise SettingsError."""
+    # Settings that contain both come back byte for byte.
+    settings = read_daemon(before)
+    runtimes, features = _mapping(settings, "runtimes"), _mapping(settings, "features")
+    ours = runtimes.get(RUNTIME, {})
+    if not isinstance(ours, dict):
+        raise SettingsError(f"`runtimes.{RUNTIME}` in {PATH} is no mapping")
+    wanted = {}
+    if str(ours.get("path", "")).rpartition("/")[2] != _PROGRAM:
+        wanted["runtimes"] = {**runtimes, RUNTIME: {"args": [], **ours, "path": _PROGRAM}}
+    if features.get("cdi", not cdi) is not True:
+        wanted["features"] = {**features, "cdi": True}
+    return _written({**settings, **wanted}, before) if wanted or before is None else before
+
+
+def read_daemon(content: bytes | None) -> dict[str, Any]:
+    """Return the content of settings; empty without settings. Raise SettingsError."""
+    try:
+        text = (content or b"").decode()
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{PATH} is no UTF-8 at byte {error.start}") from error
+    if not text.strip():
+        return {}
+    try:
+        settings = json.loads(text, parse_constant=_number, parse_float=_number, parse_int=_number)
+    except json.JSONDecodeError as error:
+        reason = error.msg[:1].lower() + error.msg[1:]
+        raise SettingsError(f"{PATH} is no JSON: line {error.lineno}, column {error.colno}: {reason}") from error
+    except RecursionError as error:
+        raise SettingsError(f"{PATH} is nested too deeply to be settings") from error
+    if not isinstance(settings, dict):
+        raise SettingsError(f"{PATH} holds no mapping")
+    return settings
+
+
+def _number(text: str) -> int | float:
+    """Return a number that is written as it was read."""
+    # Docker has no numbers that are not.
+    short = len(text) < _LONGEST
+    number = (int(text) if re.fullmatch(r"-?\d+", text) else float(text)) if short else math.nan
+    if not math.isfinite(number):
+        raise SettingsError(f"{PATH} is no JSON that Docker takes: {text[:_LONGEST]} is no number of its")
+    return number
+
+
+def _mapping(settings: dict[str, Any], key: str) -> dict[str, Any]:
+    value = settings.get(key, {})
+    if not isinstance(value, dict):
+        raise SettingsError(f"`{key}` in {PATH} is no mapping")
+    return value
+
+
+def _written(settings: dict[str, Any], before: bytes | None) -> bytes:
+    """Return settings with the same indentation as before, or that of Docker's own pages."""
+    found = re.search(rb"\n([ \t]+)\"", before or b"")
+    indent = found[1].decode() if found else 4 * " "
+    text = json.dumps(settings, indent=indent, ensure_ascii=False)
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        text = json.dumps(settings, indent=indent)  # half a character, which JSON can write and UTF-8 cannot
+    return f"{text}\n".encode()
+
+
 DOCKER = (25, 0)
 """The first Docker with `start_interval` (moby's release notes of 25.0.0), which every project of ours has."""
 
@@ -52,7 +127,7 @@ DOCKER_WITH_GPUS = (26, 1)
 """The first that reads what the container toolkit writes about GPUs: CDI 0.7 (its release notes of 1.19.0)."""
 
 COMPOSE = (2, 21)
-"""Compose knows `start_interval` from 2.20.2 on (its release notes)."""
+"""Compose has `start_interval` from 2.20.2 on (its release notes)."""
 
 ORDER = "/etc/systemd/system/docker.service.d/llamaherd-cards.conf"
 
@@ -206,9 +281,7 @@ def inspection_input(plan: Plan) -> InspectInput | None:
     """Return what to inspect."""
     if plan.runtime is None:
         return None
-    return (
-        InspectInput(DOCKER_PACKAGES, PACKAGES, daemon.PATH) if plan.runtime.toolkit else InspectInput(DOCKER_PACKAGES)
-    )
+    return InspectInput(DOCKER_PACKAGES, PACKAGES, PATH) if plan.runtime.toolkit else InspectInput(DOCKER_PACKAGES)
 
 
 def state_parts(found: Found) -> tuple[DockerState]:
@@ -314,18 +387,18 @@ def _wiring_changes(toolkit: ContainerToolkitPlan, docker: DockerState, state: H
     order = file_difference(toolkit.order, state)
     enabled = docker.refresh and set(docker.refresh.values()) == {"enabled"}
     why = {
-        f"{daemon.PATH} does not have NVIDIA's runtime and CDI": merged != before,
+        f"{PATH} does not have NVIDIA's runtime and CDI": merged != before,
         order: bool(order),
         "what describes GPUs at boot is not enabled": not enabled,
-        "the daemon that runs has no CDI": not docker.cdi,
-        "the daemon that runs does not know NVIDIA's runtime": daemon.RUNTIME not in docker.runtimes,
+        "the running daemon has no CDI": not docker.cdi,
+        "the running daemon lacks NVIDIA's runtime": RUNTIME not in docker.runtimes,
         "CDI does not describe all GPUs that containers request": not set(toolkit.devices) <= docker.devices,
     }
     reasons = tuple(reason for reason, holds in why.items() if holds)
     if not reasons:
         return []
     given = WireInput(
-        path=daemon.PATH,
+        path=PATH,
         before=hashlib.sha256(before).hexdigest() if before is not None else "",
         settings=Secret(merged.decode() if merged != before else ""),
         order=written_files([toolkit.order] if order else []),
@@ -333,7 +406,7 @@ def _wiring_changes(toolkit: ContainerToolkitPlan, docker: DockerState, state: H
         may_restart=toolkit.restart_docker,
         within=Within(_LONGEST_RESTART, LOGIN_SECONDS),
     )
-    undone = f"{daemon.PATH} is as it was, and Docker was restarted"
+    undone = f"{PATH} is as it was, and Docker was restarted"
     how = guarded_verb("container_runtime.wire", given, "giving GPUs to containers", name=UNDO, undone=undone)
     return [Change("update", "service", "docker", reasons, how)]
 
@@ -349,7 +422,7 @@ def _installed(toolkit: ContainerToolkitPlan, docker: DockerState) -> str | None
 
 def merged_settings(docker: DockerState) -> bytes:
     """Return Docker's settings with ours in them. Raise SettingsError."""
-    return daemon.merge(docker.settings, cdi=docker.version < _CDI_BY_DEFAULT or not docker.cdi)
+    return merge(docker.settings, cdi=docker.version < _CDI_BY_DEFAULT or not docker.cdi)
 
 
 def refusals(plan: Plan, state: HostState) -> list[Refusal]:
@@ -368,7 +441,7 @@ def runtime_refusals(plan: Plan, state: HostState) -> list[Refusal]:
         return problems
     try:
         merged_settings(docker)
-    except daemon.SettingsError as error:
+    except SettingsError as error:
         problems.append(Refusal(str(error), "correct it, or move it away: Docker does not start with such a file"))
     if not problems and _restarts(docker) and docker.running and not (docker.live_restore or toolkit.restart_docker):
         shown = ", ".join(docker.running[:_SHOWN]) + (" and others" if len(docker.running) > _SHOWN else "")
@@ -386,7 +459,7 @@ def runtime_refusals(plan: Plan, state: HostState) -> list[Refusal]:
 def _unfit(planned: RuntimePlan, docker: DockerState) -> list[Refusal]:
     wanted = ".".join(map(str, planned.docker))
     if docker.origin == "snap":
-        message = "the Docker of this host is a snap, which sees neither GPUs nor our folders"
+        message = "the Docker of this host is a snap, which has no access to GPUs or our folders"
         return [Refusal(message, "`snap remove docker`, which takes its containers along, and run again")]
     if docker.origin == "podman-docker":
         message = "`docker` is podman-docker on this host, and projects of Docker Compose must run here"

@@ -192,7 +192,9 @@ def wire(given: WireInput, system: System) -> None:
         if given.settings.text and not responds:
             raise wiring.rolled_back()
         if not (responds and _has_cdi(system) and _has_runtime(system)):
-            message = "Docker gives no cards to containers, though its settings say so; its last lines are above"
+            message = (
+                "Docker gives no cards to containers, although its settings enable it; its last log lines are above"
+            )
             raise FailedError(message, log=journal(system, ["docker"], _LINES))
 
 
@@ -315,8 +317,8 @@ def _describe(devices: Sequence[str], system: System) -> None:
     if not set(devices) <= set(found):
         cards = " ".join(each for each in found if "nvidia.com/" in each)
         raise FailedError(
-            f"CDI knows no such card: {', '.join(devices)}",
-            f"it knows {cards}; does `nvidia-smi -L` show the cards that are declared?",
+            f"CDI describes no such card: {', '.join(devices)}",
+            f"it describes {cards}; does `nvidia-smi -L` list the declared cards?",
             journal(system, ["nvidia-cdi-refresh"], 5),
         )
 

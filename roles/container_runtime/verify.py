@@ -52,7 +52,7 @@ def runtime_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
 
 def _docker(version: str, shown: str) -> Check:
     """Return the check of the daemon, its own unit, and the units that it needs."""
-    answers = version.partition("\n")[0] == "0"
+    responds = version.partition("\n")[0] == "0"
     units = {found["Id"]: found for each in shown.split("\n\n") if "Id" in (found := parse_pairs(each))}
     runs = {name for name, unit in units.items() if unit.get("ActiveState") == "active"}
     # What a Docker that runs does without, the next boot does without.
@@ -60,12 +60,12 @@ def _docker(version: str, shown: str) -> Check:
     masked = [name for name in needed if units[name].get("UnitFileState", "").startswith("masked")]
     if masked:
         which = f"{' and '.join(masked)} {'is' if len(masked) == 1 else 'are'} masked"
-        now = "it answers" if answers else "it does not answer"
+        now = "it responds" if responds else "it does not respond"
         return Check("Docker", False, f"{now}, and systemd may not start it, as {which}: see `herd preflight`")
-    return Check("Docker", answers, "answers" if answers else "it does not answer: `herd up`")
+    return Check("Docker", responds, "responds" if responds else "it does not respond: `herd up`")
 
 
-def _container_toolkit(declared: str | None, said: str) -> Check:
+def _container_toolkit(declared: str | None, output: str) -> Check:
     """Return the check of versions."""
     # Each program prints the version of its own package, and of the library that it has loaded.
     patterns = {
@@ -73,7 +73,7 @@ def _container_toolkit(declared: str | None, said: str) -> Check:
         "nvidia-container-cli": r"^cli-version: ([0-9.]+)",
         "library": r"^lib-version: ([0-9.]+)",
     }
-    matches = {name: re.search(pattern, said, re.MULTILINE) for name, pattern in patterns.items()}
+    matches = {name: re.search(pattern, output, re.MULTILINE) for name, pattern in patterns.items()}
     versions = {name: found[1] if found else "not there" for name, found in matches.items()}
     found = set(versions.values())
     if len(found) > 1 or found == {"not there"}:
@@ -83,10 +83,10 @@ def _container_toolkit(declared: str | None, said: str) -> Check:
     return Check("toolkit", right, version if right else f"{version}, declared is {declared}")
 
 
-def _gpus(devices: tuple[str, ...], said: str) -> Check:
+def _gpus(devices: tuple[str, ...], output: str) -> Check:
     """Return the check of GPUs."""
     # What Docker would give comes from files, which the driver may have left behind.
-    told = parse_pairs(said)
+    told = parse_pairs(output)
     described, missing = set(told.get("names", "").split()), told.get("missing", "").split()
     if lacking := [device for device in devices if device.rpartition("=")[2] not in described]:
         return Check("GPUs", False, f"no CDI file describes {', '.join(lacking)}: `herd up`")

@@ -118,7 +118,7 @@ def toolkit_refusals(plan: Plan, state: HostState) -> list[Refusal]:
     toolkit, found = plan.toolkit, ToolkitState.of(state).version
     if toolkit is None or not found or found == toolkit.version:
         return []
-    message = f"{toolkit.nvcc} says that it is CUDA {found}, the inventory says {toolkit.version}"
+    message = f"{toolkit.nvcc} is of CUDA {found}, but the inventory declares {toolkit.version}"
     way = f'write `cuda: "{found}"`, or move /usr/local/cuda-{toolkit.version} away'
     return [Refusal(message, way, "CUDA toolkit")]
 
@@ -143,14 +143,14 @@ def judge(judging: Judging) -> Verified:
     return Verified(checks=(_toolkit(toolkit.version, judging.answers.get(("nvcc", ""), "")),) if toolkit else ())
 
 
-def _toolkit(version: str, said: str) -> Check:
-    last = said.strip().splitlines()[-1:] or ["it does not run"]
+def _toolkit(version: str, output: str) -> Check:
+    last = output.strip().splitlines()[-1:] or ["it does not run"]
     found = re.sub(r"\s", "", last[0])
     if found == version:
         return Check("CUDA", True, f"nvcc {version} takes the host's compiler")
     if re.fullmatch(r"\d+\.\d+", found):
         return Check("CUDA", False, f"nvcc is {found}, declared is {version}")
-    wrong = next((line.strip() for line in said.splitlines() if "error" in line), last[0].strip())
+    wrong = next((line.strip() for line in output.splitlines() if "error" in line), last[0].strip())
     return Check("CUDA", False, f"nvcc {version} and the host's compiler do not go together: {wrong[:200]}")
 
 
@@ -172,7 +172,7 @@ def tasks(plan: Plan) -> Iterator[Task]:
 
 ROLE = Role(
     name="cuda_toolkit",
-    summary="The CUDA toolkit that engines are built with is at its place, and takes the host's compiler.",
+    summary="The CUDA toolkit that engines are built with is installed and supports the host's compiler.",
     for_instances=True,
     plan=plan,
     files=lambda plan: (plan.toolkit.preferences.path,) if plan.toolkit else (),

@@ -13,7 +13,7 @@ from llamaherd.onhost.services import last_lines, locked
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
 
-_ASK_SECONDS = 600
+_QUERY_SECONDS = 600
 """For a question to apt, which reads the lists of all packages."""
 _NVCC_SECONDS = 300
 _VERSION_SECONDS = 10
@@ -41,7 +41,7 @@ def install(given: InstallInput, system: System) -> None:
     """Install the toolkit. Raise FailedError where apt cannot, or would do more than that."""
     with locked(system, f"CUDA {given.version}"):
         apt.refresh(system)
-        if not system.run(["apt-cache", "madison", given.package], seconds=_ASK_SECONDS).out.strip():
+        if not system.run(["apt-cache", "madison", given.package], seconds=_QUERY_SECONDS).out.strip():
             raise _no_such_toolkit(given, system)
         options, packages = [], [given.package]
         status = system.run(["dpkg-query", "-W", "-f", "${db:Status-Status}", given.compiler])
@@ -57,7 +57,7 @@ def install(given: InstallInput, system: System) -> None:
 
 def _no_such_toolkit(given: InstallInput, system: System) -> FailedError:
     """Return the failure for a toolkit that no repository has, with those that there are."""
-    names = system.run(["apt-cache", "pkgnames", "cuda-toolkit-"], seconds=_ASK_SECONDS).out.splitlines()
+    names = system.run(["apt-cache", "pkgnames", "cuda-toolkit-"], seconds=_QUERY_SECONDS).out.splitlines()
     found = [(int(each[1]), int(each[2])) for name in names if (each := _TOOLKIT.fullmatch(name))]
     versions = " ".join(f"{major}.{minor}" for major, minor in sorted(found))
     there = versions or "none at all: is `gpus: repository:` right?"
@@ -67,7 +67,7 @@ def _no_such_toolkit(given: InstallInput, system: System) -> FailedError:
 
 def _require_toolkit_alone(given: InstallInput, system: System, words: Sequence[str]) -> None:
     """Raise FailedError where apt would remove something, or bring a part of a driver."""
-    planned = system.run(["apt-get", "-q", "-s", "install", "--no-install-recommends", *words], seconds=_ASK_SECONDS)
+    planned = system.run(["apt-get", "-q", "-s", "install", "--no-install-recommends", *words], seconds=_QUERY_SECONDS)
     if not planned.ok:
         message = f"apt cannot install {given.package} here; its reasons are above"
         raise FailedError(message, log=last_lines(planned, _LINES))

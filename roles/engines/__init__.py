@@ -183,8 +183,8 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
 
 def own_compilers(build: BuildPlan) -> set[int]:
     """Return the versions of g++ that a build's options name, besides the host's own."""
-    said = (re.fullmatch(r"(?:/usr/bin/)?g\+\+-(\d+)", build.options.get(option, "")) for option in _COMPILERS)
-    return {int(each[1]) for each in said if each}
+    output = (re.fullmatch(r"(?:/usr/bin/)?g\+\+-(\d+)", build.options.get(option, "")) for option in _COMPILERS)
+    return {int(each[1]) for each in output if each}
 
 
 def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
@@ -282,9 +282,9 @@ def judge(judging: Judging) -> Verified:
 
 def _installed(judging: Judging) -> Iterator[Installed]:
     for build in judging.plan.builds:
-        if said := build_manifest(build.id, judging.answers):
-            version = str(said.get("version", "")).removeprefix("version: ")
-            yield Installed(f"{build.kind} ({build.id}, {version}, {said.get('compiler')})", build.folder)
+        if output := build_manifest(build.id, judging.answers):
+            version = str(output.get("version", "")).removeprefix("version: ")
+            yield Installed(f"{build.kind} ({build.id}, {version}, {output.get('compiler')})", build.folder)
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:

@@ -1,8 +1,7 @@
-"""What HAProxy reads: one configuration with its program, and maps that change without it. Keys come in last, and
-people's only as hashes.
+"""The files of HAProxy: one configuration with its program, and maps. Keys are added last, those of users as hashes.
 
-Whom a request is of, which models that one may use, and how many at once stand in maps; all else in the configuration.
-So a user who comes or goes is no reload.
+Maps contain the users, their models and their limits; the configuration contains everything else. So HAProxy does not
+reload if users are added or removed.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ class GatewayKeys:
 
 
 def configuration(plan: GatewayPlan, keys: GatewayKeys) -> TextFile:
-    """Return HAProxy's configuration. It names a hash of itself, of `reader` and of the certificate, which the process
-    that runs can be asked for."""
+    """Return HAProxy's configuration. It names a hash of itself, of `reader` and of the certificate. The running
+    process reports this hash."""
     pem = hashlib.sha256((keys.certificate or "").encode()).hexdigest()
     named = digest(_text(plan, keys, ""), reader().text, pem)
     return _own(CONFIGURATION, _text(plan, keys, named))
@@ -129,8 +128,8 @@ def _text(plan: GatewayPlan, keys: GatewayKeys, spec: str) -> Written:
 def _error(status: int, kind: str, code: str, message: str) -> Written:
     """Return an error response of the gateway itself, in the shape of OpenAI's errors."""
     body = {"error": {"message": message, "type": kind, "param": None, "code": code}}
-    said = haproxy(json.dumps(body, separators=(",", ":")))
-    return Written(f"status {status} content-type application/json string {said}")
+    output = haproxy(json.dumps(body, separators=(",", ":")))
+    return Written(f"status {status} content-type application/json string {output}")
 
 
 def _in_order(plan: GatewayPlan) -> Iterator[GatewayModel]:

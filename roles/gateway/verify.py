@@ -108,39 +108,39 @@ def gateway_checks(made: GatewayPlan, answers: ProbeOutputs) -> Iterator[Check]:
         yield _answers(model, answers.get(("gateway model", model.name)))
 
 
-def _certificate(said: str | None) -> Iterator[Check]:
+def _certificate(output: str | None) -> Iterator[Check]:
     """Yield whether a client that trusts the CA can connect, by curl's exit status and message."""
-    if said is None:
+    if output is None:
         return
-    status, _, why = said.partition(" ")
+    status, _, why = output.partition(" ")
     detail = "is of the CA that clients trust, and holds today"
     yield Check("gateway certificate", status == "0", detail if status == "0" else why or "no answer")
 
 
-def _answers(model: GatewayModel, said: str | None) -> Check:
+def _answers(model: GatewayModel, output: str | None) -> Check:
     """Return whether a model responds through the gateway, and which server did."""
     name = f"gateway model {model.name}"
-    if said is None:
+    if output is None:
         return Check(name, True, "not queried: no user's key for it is on this machine", doubt=True)
-    status, headers = _status(said), _headers(said)
+    status, headers = _status(output), _headers(output)
     server, fallback = headers.get("x-herd-instance"), headers.get("x-herd-fallback")
     if fallback:
         return Check(name, False, f"none of its servers responds; {fallback} does in its place")
     if status == "200" and server in {each.name for each in model.servers}:
-        return Check(name, True, f"answers, by {server}")
+        return Check(name, True, f"responds, by {server}")
     if status in ("400", "501") and server:
-        return Check(name, True, f"{server} is reached, and says HTTP {status} to a chat: it may do other work")
+        return Check(name, True, f"{server} returns HTTP {status} to a chat: it may serve other requests")
     if status == "429":
         return Check(name, True, "all its servers are at work", doubt=True)
     return Check(name, False, f"HTTP {status or 'no answer'} to a chat: its servers are away, or refuse the gateway")
 
 
-def _status(said: str) -> str:
+def _status(output: str) -> str:
     """Return the status of a response with these headers."""
-    words = said.partition("\n")[0].split()
+    words = output.partition("\n")[0].split()
     return words[1] if len(words) > 1 and words[0].startswith("HTTP/") else ""
 
 
-def _headers(said: str) -> dict[str, str]:
-    pairs = (line.partition(":") for line in said.split("\n")[1:])
+def _headers(output: str) -> dict[str, str]:
+    pairs = (line.partition(":") for line in output.split("\n")[1:])
     return {name.strip().lower(): value.strip() for name, _, value in pairs if value}

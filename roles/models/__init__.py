@@ -29,9 +29,8 @@ from llamaherd.role.report import Installed
 from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
 from llamaherd.store.files import missing_files
 from llamaherd.text.numbers import show_size
-from roles.models.changes import StoreState, begin_changes, model_changes, model_sends
+from roles.models.changes import StoreState, begin_changes, file_places, model_changes, model_sends
 from roles.models.onhost.store import Found, InspectInput
-from roles.models.sources import file_places
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "drvfs", "virtiofs", "ceph", "afs"})
 """Filesystems, by findmnt's names, where owners, locks and renames are another machine's."""
@@ -254,7 +253,7 @@ BEGIN = Role(
 
 ROLE = Role(
     name="models",
-    summary="Every file of every model is in the store, as its hash says.",
+    summary="Every file of every model is in the store with its hash.",
     for_instances=True,
     plan=plan,
     inspection=Inspection("models.store.inspect", inspection_input, Found, state_parts),

@@ -1,26 +1,35 @@
-"""Models: what is in the store is whole, proved by its hash, and never fetched again."""
+"""Models: the files that the store lacks, their sources, and the changes that fetch and admit them."""
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
+from urllib.parse import quote
 
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host import protocol
+from llamaherd.host.protocol import UnexpectedLineError
+from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.host.state import HostState, StatePart
 from llamaherd.host.time_limits import HOUR, transfer_seconds
+from llamaherd.lock.hub import endpoint, token_for
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.files import Disk
-from llamaherd.plan import FromFolder, ModelFile, ModelPlan, Plan, digest
+from llamaherd.plan import FromFolder, FromHub, FromNeighbour, ModelFile, ModelPlan, Plan, digest
 from llamaherd.role.changes import Change, DeferredVerb, RunVerb, Say, SendFile
 from llamaherd.store.files import missing_files
 from llamaherd.text.numbers import show_size
-from roles.models.onhost.fetch import FetchInput, JoinInput, WantedFile
+from roles.models.onhost.fetch import FetchInput, JoinInput, RequestedFile
+from roles.models.onhost.share import Shared, ShareInput
 from roles.models.onhost.store import AdmitInput, AdmittedFile, AdmittedModel
 
 _NO_SECRET = "_"
-"""What a job calls the token of a place that wants none; no place has this name."""
+"""The name of the token in a job if the source needs none; no source has this name."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class StoreState(StatePart):
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Somewhere that files come from: where each is, by its sha256, and the bearer token that is wanted there."""
+    """A source of files: the URL of each file, by its sha256, and the bearer token that the source requires."""
 
     name: str
     urls: Mapping[str, str]
@@ -79,13 +88,17 @@ def begin_changes(plan: Plan, state: HostState, places: Places, watcher: str) ->
         join = RunVerb("models.fetch.join", JoinInput(job, watcher))
         return [Change("fetch", "models", _what(wanted), ("a fetch of them runs",), join)]
     make = partial(_fetch, "models.fetch.begin", plan, wanted, places, watcher)
-    return [Change("fetch", "models", _what(wanted), _not_there(wanted), DeferredVerb(make, "asking where models are"))]
+    return [
+        Change(
+            "fetch", "models", _what(wanted), _not_there(wanted), DeferredVerb(make, "querying the sources of models")
+        )
+    ]
 
 
 def model_changes(plan: Plan, state: HostState, places: Places, watcher: str) -> list[Change]:
-    """Bring what is missing: sent from here, or fetched; then all of it is let in.
+    """Send or fetch missing files, then admit all files to the store.
 
-    What `watcher` has begun to fetch, or has joined, it awaits: a fetch that has failed by now is not begun again.
+    If `watcher` has started or joined a fetch, it waits for that fetch; a failed fetch does not start again.
     """
     incomplete = [model for model in plan.models if missing_files(model, state)]
     if not incomplete:
@@ -134,7 +147,7 @@ def _fetch(
         watcher=watcher,
         what=_what(wanted),
         store=plan.store.path,
-        wanted=tuple(WantedFile(model.folder, file.name, file.sha256) for model, file in wanted),
+        wanted=tuple(RequestedFile(model.folder, file.name, file.sha256) for model, file in wanted),
         job=fetch_job(plan, wanted, found),
         secrets={place.name: Secret(place.token) for place in found if place.token},
         seconds=seconds,
@@ -171,7 +184,7 @@ def fetch_job(
 
 
 def _job_id(plan: Plan) -> str:
-    """Return the same id for the same plan, whatever has arrived by now and whichever neighbours are on."""
+    """Return the same id for the same plan, whichever files have arrived and whichever peers are on."""
     files = [file.sha256 for model in plan.models if model.url for file in model.files]
     return digest(files, plan.store.model_dump(mode="json"))
 
@@ -185,3 +198,91 @@ def _what(wanted: Sequence[tuple[ModelPlan, ModelFile]]) -> str:
     size = sum(file.size or 0 for _, file in wanted)
     files = "1 file" if len(wanted) == 1 else f"{len(wanted)} files"
     return f"{files} of {', '.join(names)} ({show_size(size)})"
+
+
+IDLE_SECONDS = 900
+"""Seconds without a request after which it closes again."""
+
+_SHARE_SECONDS = 60
+
+
+class SharingError(UserError):
+    """A rig shares nothing just now, and reports why."""
+
+
+def share_input(lender: FromNeighbour, wanted: Sequence[str], peer: str, token: str) -> ShareInput:
+    """Return the input that opens a rig's store to a peer with the token.
+
+    `peer` is the name of the file which holds the token on the lender: one for each peer.
+    """
+    return ShareInput(
+        store=lender.store,
+        wanted=tuple(wanted),
+        peer=peer,
+        token=Secret(token),
+        address=lender.address,
+        port=lender.port,
+        idle=IDLE_SECONDS,
+    )
+
+
+def shared_urls(lender: FromNeighbour, wanted: Sequence[str], shared: Shared) -> dict[str, str]:
+    """Return the URLs of the shared files, by sha256.
+
+    Raise SharingError if the rig shares nothing, and UnexpectedLineError for a file that was not requested.
+    """
+    if shared.refused:
+        raise SharingError(shared.refused, f"`herd verify {lender.name}` reports the state of that rig")
+    if unwanted := {*shared.files} - {*wanted}:
+        raise UnexpectedLineError(min(unwanted))
+    host = f"[{lender.address}]" if ":" in lender.address else lender.address
+    return {sha256: f"http://{host}:{lender.port}/{sha256}" for sha256 in shared.files}
+
+
+def file_places(plan: Plan, wanted: Sequence[str], say: Say) -> list[ModelSource]:
+    """Return the sources of files with these sha256s, in the order of `from`, without rigs that are off."""
+    found: list[ModelSource] = []
+    for source in plan.store.sources:
+        if isinstance(source, FromHub):
+            found += _from_hub(plan, wanted)
+        elif isinstance(source, FromNeighbour):
+            found += _from_peer(source, wanted, say)
+    return found
+
+
+def _from_hub(plan: Plan, wanted: Sequence[str]) -> list[ModelSource]:
+    """Return the hub that a model was locked at, or its mirror by HF_ENDPOINT. Raise HubError."""
+    urls = {
+        file.sha256: f"{_mirrored(str(model.url), str(model.repo))}/{quote(file.name)}"
+        for model in plan.models
+        if model.url
+        for file in model.files
+        if file.sha256 in wanted
+    }
+    # A token is for the hub in use, and for no other that a lock may name.
+    tokens = {sha256: token_for(url) for sha256, url in urls.items()}
+    return [
+        ModelSource("hub", {sha256: url for sha256, url in urls.items() if tokens[sha256] == token}, token)
+        for token in dict.fromkeys(tokens.values())
+    ]
+
+
+def _mirrored(url: str, repo: str) -> str:
+    if not os.environ.get("HF_ENDPOINT"):
+        return url
+    at = url.index(f"/{repo}/resolve/")
+    return f"{endpoint()}{url[at:]}"
+
+
+def _from_peer(lender: FromNeighbour, wanted: Sequence[str], say: Say) -> list[ModelSource]:
+    """Open the store of a rig for a while. A client with the token, which is made here, can read from it."""
+    token = secrets.token_hex(32)
+    try:
+        given = share_input(lender, wanted, secrets.token_hex(6), token)
+        shared = protocol.query_verb(Remote(lender.connect), "models.share.share", given, Shared, _SHARE_SECONDS)
+        urls = shared_urls(lender, wanted, shared)
+    except (RemoteError, SharingError) as error:
+        say(f"nothing comes from {lender.name}: {error.message}")
+        return []
+    say(f"{lender.name} has {len(urls)} of the {len(wanted)} files")
+    return [ModelSource(lender.name, urls, token)] if urls else []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.responses import ProbeOutputs
 from llamaherd.host.state import HostState, StatePart
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import Instance, Rig, Secret
@@ -18,10 +20,13 @@ from llamaherd.layout import (
     EXPORTER_PORT,
     EXPORTER_UNIT,
     FIGURES_TIMER,
+    MONITORING,
+    MONITORING_USER,
     PROMETHEUS_PORT,
     PROMETHEUS_UNIT,
 )
-from llamaherd.plan import Estimate, ExporterPlan, FiguresPlan, Plan, TextFile, WatcherPlan
+from llamaherd.onhost.verification import Probe
+from llamaherd.plan import Estimate, ExporterPlan, FiguresPlan, MonitoringPlan, Plan, TextFile, WatcherPlan
 from llamaherd.role.changes import (
     Action,
     Change,
@@ -32,8 +37,8 @@ from llamaherd.role.changes import (
     written_files,
 )
 from llamaherd.role.preflight import PreflightRow, Refusal, is_port_taken
-from llamaherd.role.role import Inspection, Role, Task
-from roles.monitoring.config import key_files, own
+from llamaherd.role.report import Check, service_check
+from llamaherd.role.role import Inspection, Judging, Role, Task, Verified
 from roles.monitoring.onhost import (
     DISTRIBUTIONS,
     UNITS_OF_OURS,
@@ -43,11 +48,84 @@ from roles.monitoring.onhost import (
     RemoveInput,
     WatcherInput,
 )
-from roles.monitoring.plan import plan, unit_spec
-from roles.monitoring.verify import judge, probes
+from roles.monitoring.plan import key_files, own, plan, unit_spec
+from roles.monitoring.rules import down_expression
 
 if TYPE_CHECKING:
     from llamaherd.measure.results.result import Result
+
+
+_CURL = ("curl", "-q", "-s", "--noproxy", "*", "--max-time", "10")
+
+
+def probes(plan: Plan) -> Iterator[Probe]:
+    """Yield probes of units, of what programs respond, and of files."""
+    made = plan.monitoring
+    if made is None:
+        return
+    for unit in made.units:
+        name = unit.path.rpartition("/")[2]
+        shown = ("systemctl", "show", "-p", "ActiveState", "-p", "UnitFileState", name)
+        yield Probe("monitoring unit", name, shown, errors=True)
+    if made.exporter:
+        yield Probe("monitoring exporter", "", (*_CURL, f"http://127.0.0.1:{EXPORTER_PORT}/metrics"))
+    if made.watcher:
+        prometheus = f"http://127.0.0.1:{PROMETHEUS_PORT}/api/v1"
+        ready = f"http://127.0.0.1:{ALERTMANAGER_PORT}/-/ready"
+        code = ("-o", "/dev/null", "-w", r"%{http_code}\n")
+        files = ("find", str(MONITORING), "-maxdepth", "2", "-printf", r"%m %u %p\n")
+        down = ("-G", "--data-urlencode", f"query={down_expression()}", f"{prometheus}/query")
+        yield Probe("monitoring files", "", files)
+        yield Probe("monitoring read", "", (*_CURL, f"{prometheus}/rules?type=record"))
+        yield Probe("monitoring down", "", (*_CURL, *down))
+        yield Probe("monitoring alertmanager", "", (*_CURL, *code, ready))
+
+
+def judge(judging: Judging) -> Verified:
+    """Return the checks of monitoring."""
+    made = judging.plan.monitoring
+    return Verified(checks=tuple(monitoring_checks(made, judging.answers))) if made and made.units else Verified()
+
+
+def monitoring_checks(made: MonitoringPlan, answers: ProbeOutputs) -> Iterator[Check]:
+    """Yield checks of the units, the metrics, the keys' access, and the response of all targets."""
+    for unit in made.units:
+        name = unit.path.rpartition("/")[2]
+        yield service_check(name.removesuffix(".service"), answers.get(("monitoring unit", name), ""))
+    if made.exporter:
+        metrics = answers.get(("monitoring exporter", ""), "")
+        count = len(re.findall("^node_", metrics, re.MULTILINE))
+        yield Check(
+            "figures of the host", count > 0, f"{count} are exported" if count else "none are exported: `herd up`"
+        )
+    if made.exporter and made.exporter.figures:
+        exported = "\nllamaherd_figures_seconds " in f"\n{answers.get(('monitoring exporter', ''), '')}"
+        why = "see `systemctl status llamaherd-figures` there"
+        yield Check(
+            "further figures",
+            exported,
+            "those of GPUs or a certificate are exported" if exported else f"none are exported: {why}",
+        )
+    if made.watcher:
+        yield from _watcher(made.watcher, answers)
+
+
+def _watcher(watcher: WatcherPlan, answers: ProbeOutputs) -> Iterator[Check]:
+    owners = answers.get(("monitoring files", ""), "")
+    wrong = [line for line in owners.split("\n") if line and not line.startswith((f"600 {MONITORING_USER}", "700 "))]
+    detail = f"others may read {wrong[0]}: `herd up` mends that" if wrong else "its user alone reads keys"
+    yield Check("monitoring files", bool(owners) and not wrong, detail if owners else "there are none: `herd up`")
+    found = re.search('"spec":"([0-9a-f]*)"', answers.get(("monitoring read", ""), ""))
+    read = found[1] if found else ""
+    detail = "has read what is planned" if read == watcher.spec else f"has read {read or 'nothing'}, not {watcher.spec}"
+    yield Check("Prometheus", read == watcher.spec, detail)
+    status = answers.get(("monitoring alertmanager", ""), "").strip()
+    yield Check("Alertmanager", status == "200", f"HTTP {status or 'no answer'} to whether it is ready")
+    down = {*re.findall('"instance":"([^"]*)"', answers.get(("monitoring down", ""), ""))}
+    # Another rig may be off, and a server may read a long prompt: an alert reports these.
+    detail = f"no response from {', '.join(sorted(down))}" if down else "all targets respond"
+    yield Check("what is watched", True, detail, doubt=bool(down))
+
 
 _PORTS = {EXPORTER_UNIT: EXPORTER_PORT, ALERTMANAGER_UNIT: ALERTMANAGER_PORT}
 
@@ -142,7 +220,7 @@ def read_keys(watcher: WatcherPlan) -> dict[str, str]:
 
 
 def exporter_changes(plan: Plan, state: HostState) -> list[Change]:
-    """Make the exporter run as planned."""
+    """Apply the planned exporter."""
     exporter = plan.monitoring.exporter if plan.monitoring else None
     return list(_exporter(exporter, state)) if exporter else []
 
@@ -160,13 +238,13 @@ def _exporter(exporter: ExporterPlan, state: HostState) -> Iterator[Change]:
             data=exporter.told,
             idle=_idle([exporter.unit], seen),
         )
-        how = RunVerb("monitoring.apply_exporter", given, "starting what tells figures of this host")
+        how = RunVerb("monitoring.apply_exporter", given, "starting the exporter of this host")
         action, why = _action([exporter.unit], bool(restart), seen), _once(restart, unsettled)
         yield Change(action, "exporter", EXPORTER_UNIT.removesuffix(".service"), why, how)
 
 
 def watcher_changes(plan: Plan, state: HostState) -> list[Change]:
-    """Make Prometheus and Alertmanager run as planned. Raises UserError where a key cannot be read."""
+    """Apply the planned Prometheus and Alertmanager. Raise UserError where a key cannot be read."""
     watcher = plan.monitoring.watcher if plan.monitoring else None
     return changes_with(watcher, state, read_keys(watcher)) if watcher else []
 
@@ -226,7 +304,7 @@ def _reload(watcher: WatcherPlan, seen: MonitoringState, state: HostState) -> li
     """Return why Prometheus must reload. Alertmanager restarts for that, by its unit."""
     why = [f"{file.path} has another text" for file in watcher.files[:2] if text_differs(file, state)]
     if seen.read != watcher.spec:
-        why.append(f"Prometheus has read {seen.read or 'nothing that it tells'}, not {watcher.spec}")
+        why.append(f"Prometheus has read {seen.read or 'no known configuration'}, not {watcher.spec}")
     return why
 
 
@@ -234,7 +312,7 @@ def _unsettled(unit: TextFile, seen: MonitoringState, state: HostState) -> list[
     """Return other problems of a unit."""
     name = unit.path.rpartition("/")[2]
     have, package = seen.units.get(name), DISTRIBUTIONS[name]
-    why = [f"the distribution's own {package}.service runs beside it"] if package in seen.idle else []
+    why = [f"the distribution's own {package}.service also runs"] if package in seen.idle else []
     why += filter(None, [file_difference(unit, state)])
     if have and have.enabled != "enabled":
         why.append(f"{name} is {have.enabled or 'not enabled'}")
@@ -272,7 +350,7 @@ def _once(*reasons: Sequence[str]) -> tuple[str, ...]:
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:
-    """Yield the watched rigs, and who has access."""
+    """Yield the watched rigs, and the clients with access."""
     made = plan.monitoring
     if made is None or not made.units:
         return
@@ -308,7 +386,7 @@ def _files(plan: Plan) -> Iterator[str]:
 
 ROLE = Role(
     name="monitoring",
-    summary="Prometheus reads figures of hosts and servers, and people are told when something is wrong.",
+    summary="Prometheus reads metrics of hosts and servers, and Alertmanager sends alerts.",
     measured=measured,
     plan=plan,
     brings=lambda plan: plan.monitoring.brought if plan.monitoring else (),

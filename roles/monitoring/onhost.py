@@ -142,7 +142,7 @@ def run_apply(given: WatcherInput, system: System, fetch: Fetch) -> None:
 
 
 def apply_exporter(given: ExporterInput, system: System) -> None:
-    """Make the exporter run as planned. Raise FailedError where it does not."""
+    """Apply the exporter. Raise FailedError if it does not run afterwards."""
     with locked(system, "applying the exporter"):
         require_installed(system, "the exporter's package", [EXPORTER], EXPORTER_USER)
         end_package_units(system, given.idle)

@@ -22,11 +22,11 @@ SOON = 4 * 86400
 
 XIDS = ("48", "62", "64", "74", "79", "95", "119", "120")
 """Errors after which a GPU needs a reset: of nvidia_gpu_exporter's docs/METRICS.md, by NVIDIA's list. Those of
-applications (13, 31, 43) and what is only told (63, 92) are not among them."""
+applications (13, 31, 43) and mere reports (63, 92) are not among them."""
 
 STILL = "10m"
-"""In which a server that has requests computes no batch. Where three tokens a second are read, one of 2,048 is done
-before people are told."""
+"""The time in which a server with requests computes no batch. At three tokens a second, a batch of 2,048 ends before
+the alert fires."""
 
 LONG = 60
 """Seconds that requests wait on average, from which on an alert fires."""
@@ -90,7 +90,7 @@ RECORDINGS = (
     Recording("llm:requests:processing", f"llamacpp:requests_processing or {_BY} (vllm:num_requests_running)"),
     Recording("llm:requests:waiting", f"llamacpp:requests_deferred or {_BY} (vllm:num_requests_waiting)"),
 )
-"""Engines' figures by one name each. llama-server's own rates are reset by whoever asks: these are of its counters."""
+"""Metrics of all engines, by one name each. Each read resets llama-server's own rates: these are of its counters."""
 
 
 def loaded_recordings(servers: Sequence[MonitoredServer]) -> Iterator[Recording]:
@@ -153,16 +153,16 @@ ALERTS = (
         'up{job="host"} == 0',
         "5m",
         "page",
-        "rig {{ $labels.rig }} does not answer",
-        "see whether it is on; `herd verify {{ $labels.rig }}` says whether its exporter runs",
+        "rig {{ $labels.rig }} does not respond",
+        "check that it is on; `herd verify {{ $labels.rig }}` reports whether its exporter runs",
     ),
     Alert(
         _DOWN,
         f"up{{{','.join(_SERVERS)}}} == 0",
         "5m",
         "page",
-        "server {{ $labels.instance }} does not answer",
-        "`herd verify {{ $labels.rig }}` says more",
+        "server {{ $labels.instance }} does not respond",
+        "`herd verify {{ $labels.rig }}` shows more",
     ),
     Alert(
         "ServerHangs",
@@ -171,7 +171,7 @@ ALERTS = (
         "5m",
         "page",
         "server {{ $labels.instance }} holds {{ $value }} requests, and computes nothing",
-        "`herd verify {{ $labels.rig }}` asks it a prompt; see its log, and restart it if it does not answer",
+        "`herd verify {{ $labels.rig }}` sends it a prompt; see its log, and restart it if it does not respond",
     ),
     Alert(
         "ServerStopped",
@@ -224,7 +224,7 @@ ALERTS = (
         "1h",
         "warning",
         f"{_MOUNTED} on {{{{ $labels.rig }}}} is full by {{{{ humanizeTimestamp $value }}}}",
-        "`herd models {{ $labels.rig }}` and `herd prune {{ $labels.rig }}` say what can go",
+        "`herd models {{ $labels.rig }}` and `herd prune {{ $labels.rig }}` show which files you can remove",
     ),
     Alert(
         "DiskFull",
@@ -232,7 +232,7 @@ ALERTS = (
         "10m",
         "page",
         f"{_MOUNTED} on {{{{ $labels.rig }}}} has {{{{ humanize1024 $value }}}}B left",
-        "`herd models {{ $labels.rig }}` and `herd prune {{ $labels.rig }}` say what can go",
+        "`herd models {{ $labels.rig }}` and `herd prune {{ $labels.rig }}` show which files you can remove",
     ),
     Alert(
         "GpuMissing",
@@ -264,7 +264,7 @@ ALERTS = (
         "5m",
         "warning",
         "GPU {{ $labels.index }} of {{ $labels.rig }} slows itself down: {{ $labels.why }}",
-        "it is too hot, or its power supply says stop: see fans, air and cables",
+        "it is too hot, or its power supply signals a power brake: see fans, air and cables",
     ),
     Alert(
         "GpuMemoryErrors",
@@ -287,7 +287,7 @@ ALERTS = (
         "time() - llamaherd_figures_seconds > 300",
         "5m",
         "warning",
-        "nobody knows how the GPUs of {{ $labels.rig }} are",
+        "the metrics of the GPUs of {{ $labels.rig }} are old",
         "see `systemctl status llamaherd-figures` there: nvidia-smi may hang",
     ),
     Alert(
@@ -296,14 +296,14 @@ ALERTS = (
         "1h",
         "warning",
         "the gateway's certificate on {{ $labels.rig }} ends on {{ humanizeTimestamp $value }}",
-        "run `herd up {{ $labels.rig }}`; where it is not of your own CA, put a new one where `gateway.tls` says first",
+        "run `herd up {{ $labels.rig }}`; if it is not of your own CA, first replace the file that `gateway.tls` names",
     ),
     Alert(
         "GatewayDown",
         'up{job="gateway"} == 0',
         "2m",
         "page",
-        "the gateway on {{ $labels.rig }} does not answer",
+        "the gateway on {{ $labels.rig }} does not respond",
         "see `herd gateway status`, and `journalctl -u llamaherd-gateway` there",
     ),
     Alert(
@@ -328,32 +328,32 @@ ALERTS = (
         "10m",
         "warning",
         '{{ $labels.proxy }} on {{ $labels.rig }}: requests wait for {{ printf "%.0f" $value }} s',
-        "more is asked than its servers answer: see `herd gateway status`",
+        "its servers receive more requests than they can process: see `herd gateway status`",
     ),
     Alert(
         "PeopleRefused",
         '60 * rate(haproxy_frontend_requests_denied_total{proxy="gateway"}[10m]) > 2',
         "10m",
         "warning",
-        'the gateway on {{ $labels.rig }} tells people {{ printf "%.0f" $value }} times a minute to come back',
-        "see `herd gateway status` for who asks, and `queue` and `streams` in fleet.yaml",
+        'the gateway on {{ $labels.rig }} refuses {{ printf "%.0f" $value }} requests a minute with HTTP 429',
+        "see `herd gateway status` for their users, and `queue` and `streams` in fleet.yaml",
     ),
     Alert(
         "DriftFound",
         "llamaherd:drift:changes > 0 and on(rig) llamaherd:drift:expected",
         "0m",
         "warning",
-        "somebody has changed {{ $labels.rig }}; changes that bring it back: {{ $value }}",
-        "`herd diff {{ $labels.rig }}` says what, `herd up {{ $labels.rig }}` makes it as declared, and "
-        "`herd diff --tell` looks again",
+        "{{ $labels.rig }} has drifted; changes that restore it: {{ $value }}",
+        "`herd diff {{ $labels.rig }}` shows the changes, `herd up {{ $labels.rig }}` applies them, and "
+        "`herd diff --tell` inspects the rig again",
     ),
     Alert(
         "DriftUnknown",
         f"llamaherd:drift:expected unless on(rig) llamaherd:drift:seen_seconds > time() - {SECONDS_UNSEEN}",
         "1h",
         "warning",
-        f"nobody has seen for {LONGEST_UNINSPECTED} whether {{{{ $labels.rig }}}} is as declared",
-        "see `systemctl --user status llamaherd-look` where the inventory is; `herd diff --tell` looks now",
+        f"{{{{ $labels.rig }}}} was not compared with its plan for {LONGEST_UNINSPECTED}",
+        "see `systemctl --user status llamaherd-look` where the inventory is; `herd diff --tell` compares it now",
     ),
 )
 """Each has a test in which it fires, and one in which it does not."""

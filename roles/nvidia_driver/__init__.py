@@ -27,7 +27,7 @@ def inspection_input(plan: Plan) -> InspectInput | None:
 
 def state_parts(found: Found) -> tuple[DriverState]:
     """Return the part of the host's state. Raise ValueError for an invalid refused driver."""
-    unknown = "of a version that it does not tell"
+    unknown = "of an unknown version"
     driver = DriverState(
         packages={
             name: PackageState(version, _source(found.origins.get(name, ())))
@@ -94,8 +94,8 @@ def judge(judging: Judging) -> Verified:
 def driver_checks(driver: DriverPlan, answers: ProbeOutputs) -> Iterator[tuple[str, bool, str]]:
     """Yield a name, whether it is as declared, and what was found: of the driver, its module, its daemon."""
     loaded = _loaded(answers.get(("driver", ""), ""))
-    said = answers.get(("driver by its library", ""), "").strip().partition("\n")[0]
-    library = said if re.fullmatch(r"\d{3}(\.\d+)+", said) else None
+    output = answers.get(("driver by its library", ""), "").strip().partition("\n")[0]
+    library = output if re.fullmatch(r"\d{3}(\.\d+)+", output) else None
     if loaded is None:
         yield "driver", False, "no driver is loaded: `herd up`"
     elif not driver.wants(loaded):
@@ -104,7 +104,7 @@ def driver_checks(driver: DriverPlan, answers: ProbeOutputs) -> Iterator[tuple[s
         found = (
             f"its library is {library}"
             if library
-            else f"nvidia-smi reports: {said.splitlines()[0] if said else 'nothing'}"
+            else f"nvidia-smi reports: {output.splitlines()[0] if output else 'nothing'}"
         )
         yield "driver", False, f"{loaded} is loaded, and {found}: `herd up`"
     else:

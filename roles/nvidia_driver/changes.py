@@ -1,10 +1,11 @@
-"""NVIDIA's driver: installed, kept and loaded, by what the host is now; a reboot only where nothing less does."""
+"""NVIDIA's driver: install, keep and load it, by the state of the host; reboot only if nothing less works."""
 
 from __future__ import annotations
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.state import HostState, PackageState
-from llamaherd.plan import DriverPlan, Plan
+from llamaherd.host.state import HostState, PackageState, RefusedDriver
+from llamaherd.layout import DRIVER_BEFORE, DRIVER_UNDO, DRIVER_UNDO_UNIT, UNITS
+from llamaherd.plan import DriverPlan, Plan, TextFile
 from llamaherd.reference.packages import (
     DESKTOP_DRIVER,
     DRIVER_PARTS,
@@ -13,42 +14,97 @@ from llamaherd.reference.packages import (
     matches_package,
     upstream_version,
 )
+from llamaherd.render import render
 from llamaherd.role.apt import NVIDIA, repository_changes
 from llamaherd.role.changes import Change, RebootHost, RunVerb, file_differences, written_files
-from roles.nvidia_driver import rollback
 from roles.nvidia_driver.onhost.booting import LoadInput, NothingInput, RebootedInput, RebootInput
 from roles.nvidia_driver.onhost.packages import VERSION, ComponentsInput, Driver, InstallInput
 from roles.nvidia_driver.onhost.simulation import Names
+from roles.nvidia_driver.onhost.undo import DOCUMENT, UndoInput, WayBack
 from roles.nvidia_driver.plan import version_hold
+
+JUDGING_SECONDS = 3600
+"""How long the judging may take at most: apt may be held for ten minutes, and modules are compiled."""
+
+BACK_SECONDS = 1800
+"""How much longer a host is waited for that may go back: modules are compiled, and it boots once more."""
+
+
+def way_back(driver: DriverPlan) -> WayBack:
+    """Return how the next boot goes back to the driver that works."""
+    (unit,) = written_files([undo_file()])
+    return WayBack(UndoInput(driver.kind, driver.reboot), unit)
+
+
+def undo_file() -> TextFile:
+    """Return the unit that judges at the next boot."""
+    text = render(
+        "nvidia_driver/driver-undo.service.j2",
+        before=DRIVER_BEFORE,
+        program=DRIVER_UNDO,
+        document=DOCUMENT,
+        most_seconds=JUDGING_SECONDS,
+    )
+    return TextFile(path=str(UNITS / DRIVER_UNDO_UNIT), text=text)
+
+
+def rollback_note(driver: DriverPlan, state: HostState) -> str:
+    """Return what happens to a host whose new driver does not come up, in words."""
+    nvidia = state.driver
+    before = nvidia.kept or (nvidia.loaded if nvidia.loaded and not nvidia.problem else "")
+    if not before:
+        return "no driver responds now, so the host cannot roll back"
+    return f"the host restores {before} if {driver.wanted} does not respond"
+
+
+def refused_driver(driver: DriverPlan, state: HostState) -> RefusedDriver | None:
+    """Return the declared driver's earlier attempt that was rolled back; None if there is none."""
+    tried, installed = state.driver.refused, state.driver.version(driver.library)
+    if tried is None or tried.kind != driver.kind or not driver.wants(tried.version):
+        return None
+    return None if installed and driver.wants(installed) else tried
+
+
+def raise_if_refused(driver: DriverPlan, state: HostState, *, retry: bool) -> None:
+    """Raise UserError where what is declared was tried and went back, unless by `retry`."""
+    tried = refused_driver(driver, state)
+    if tried is None or retry:
+        return
+    stays = f", and {tried.before} serves as before" if state.driver.loaded == tried.before else ""
+    raise UserError(
+        f"driver {tried.version} was tried on {tried.when}, and did not come up ({tried.why}){stays}",
+        "declare another branch or version, or `herd up --retry` to try the same again",
+    )
+
 
 NAMES = Names(parts=DRIVER_PARTS, desktop=DESKTOP_DRIVER, never=NEVER_INSTALLED, tools=DRIVER_TOOLS)
 
 BOOTS = frozenset({"enabled", "static", "enabled-runtime", "alias", "indirect", "generated"})
-"""Of a unit that is started without anybody's doing; Ubuntu's udev starts the persistence daemon, which is static."""
+"""States of a unit that starts by itself; Ubuntu's udev starts the persistence daemon, which is static."""
 
 
 def refusal_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Change]:
     """Return no change. Raise UserError if the declared driver was rolled back, unless by `retry`."""
     if plan.driver:
-        rollback.raise_if_refused(plan.driver, state, retry=retry)
+        raise_if_refused(plan.driver, state, retry=retry)
     return []
 
 
 def driver_changes(plan: Plan, state: HostState, *, retry: bool = False) -> list[Change]:
-    """Bring its packages and what keeps them, where one is missing, or of another branch or version."""
+    """Install the driver's packages and their pins if one is missing or has another branch or version."""
     driver = plan.driver
     if driver is None or not (why := install_due(driver, state)):
         return []
-    if rollback.refused_driver(driver, state) and not retry:
+    if refused_driver(driver, state) and not retry:
         return []
     if _goes_back(driver, state):
-        why = (*why, rollback.rollback_note(driver, state))
+        why = (*why, rollback_note(driver, state))
     changes = []
     if missing := [each for each in driver.components if each not in state.driver.components]:
         names = ", ".join(missing)
         add = ComponentsInput(tuple(missing))
         how = RunVerb("nvidia_driver.packages.add_components", add, f"adding {names} of the distribution to apt")
-        changes.append(Change("update", "repository", names, ("apt does not know it",), how))
+        changes.append(Change("update", "repository", names, ("apt has no source of it",), how))
     if driver.source == "nvidia":
         known = [each for each in plan.repositories if each.name == NVIDIA]
         changes += [change for each in known for change in repository_changes(each, state)]
@@ -80,7 +136,7 @@ def _install(driver: DriverPlan, state: HostState) -> InstallInput:
         kept=kept,
         # What is there already stays as it is, if it is as declared.
         moves=_moves(driver, state),
-        way_back=rollback.way_back(driver) if _goes_back(driver, state) else None,
+        way_back=way_back(driver) if _goes_back(driver, state) else None,
         in_container=state.system.machine.in_container,
     )
 
@@ -122,11 +178,11 @@ def reboot_changes(plan: Plan, state: HostState) -> list[Change]:
     kernel = state.system.machine.next_kernel
     if state.driver.disk.get(kernel) != version:
         message = f"kernel {kernel}, which the next boot starts, has no module of driver {version}"
-        raise UserError(message, "`dkms status` and /var/lib/dkms/nvidia*/*/build/make.log on the host say why")
+        raise UserError(message, "`dkms status` and /var/lib/dkms/nvidia*/*/build/make.log on the host show why")
     why = _why(version, state)
     if state.driver.tried == f"{version} {kernel}":
         message = f"this host was rebooted for driver {version} already, and {why}"
-        raise UserError(message, "`sudo modprobe nvidia` and `sudo dmesg | grep -iE 'nvrm|nvidia|lockdown'` say why")
+        raise UserError(message, "`sudo modprobe nvidia` and `sudo dmesg | grep -iE 'nvrm|nvidia|lockdown'` show why")
     if not plan.driver.reboot:
         may_not = "it is the one that herd runs on" if plan.driver.local else "the inventory contains `reboot: false`"
         raise UserError(
@@ -144,7 +200,7 @@ def reboot(driver: str, kernel: str, *, kept: bool) -> RebootHost:
         ask=RunVerb("nvidia_driver.booting.reboot", RebootInput(driver, kernel)),
         back=RunVerb("nvidia_driver.booting.require_booted", NothingInput()),
         after=RunVerb("nvidia_driver.booting.require_driver", RebootedInput(driver)),
-        extra=rollback.BACK_SECONDS if kept else 0,
+        extra=BACK_SECONDS if kept else 0,
     )
 
 

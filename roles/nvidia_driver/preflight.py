@@ -10,8 +10,7 @@ from llamaherd.plan import DriverPlan, Plan
 from llamaherd.reference.packages import DRIVER_PARTS, DRIVER_TOOLS, matches_package
 from llamaherd.role.preflight import PreflightRow, Refusal, comma_list
 from llamaherd.text.numbers import show_size
-from roles.nvidia_driver.changes import for_kernels, install_due, leftovers
-from roles.nvidia_driver.rollback import refused_driver
+from roles.nvidia_driver.changes import for_kernels, install_due, leftovers, refused_driver
 
 ROOM = 3 * 10**9
 """Bytes that a driver takes of /: packages, their sources, a compiler, and what is unpacked (Debian 13: 1.6 GB)."""
@@ -34,7 +33,7 @@ def driver_refusals(plan: Plan, state: HostState) -> list[Refusal]:
         message = "a driver was installed here by NVIDIA's .run file, which packages would lie on top of"
         return [Refusal(message, "run `sudo nvidia-uninstall`, then this again")]
     if state.driver.judging:
-        message = "this host was booted for a driver, and is finding out whether it answers, or going back"
+        message = "this host was rebooted for a driver and still checks it, or rolls back"
         return [Refusal(message, "run again in a few minutes")]
     if refused_driver(driver, state) or not install_due(driver, state):
         return []
@@ -52,7 +51,7 @@ def _mixed(driver: DriverPlan, state: HostState) -> Iterator[Refusal]:
     }
     if other:
         of, to = ("NVIDIA", "distribution") if driver.source == "distribution" else ("the distribution", "nvidia")
-        message = f"this host has a driver of {of}'s, and the inventory says `from: {to}`: {_some(other)}"
+        message = f"this host has a driver of {of}'s, but the inventory declares `from: {to}`: {_some(other)}"
         help_ = f"run `sudo apt-get remove {' '.join(sorted(other))}`, or declare the other source; they do not mix"
         yield Refusal(message, help_)
 
@@ -61,7 +60,7 @@ def _on_hold(driver: DriverPlan, state: HostState) -> Iterator[Refusal]:
     held = {each.partition(":")[0] for each in state.system.machine.held}
     concerned = held & {*driver.packages, *driver.beside, *leftovers(driver, state), *for_kernels(driver, state)}
     if concerned:
-        message = f"somebody has put packages of the driver on hold: {_some(concerned)}"
+        message = f"packages of the driver are on hold: {_some(concerned)}"
         yield Refusal(message, f"run `sudo apt-mark unhold {' '.join(sorted(concerned))}`, then this again")
 
 
@@ -81,8 +80,8 @@ def _unsigned(plan: Plan, driver: DriverPlan, state: HostState) -> Iterator[Refu
     first = f"run `{make}`, then " if machine.mok is None else "run "
     yield Refusal(
         "Secure Boot is on, and the key that this host signs modules with is not enrolled: they would not load",
-        f"{first}`sudo mokutil --import {path}`, choose a password, reboot, and choose `Enroll MOK` at the console, "
-        f"which asks for it; then run this again. Or switch Secure Boot off{other}",
+        f"{first}`sudo mokutil --import {path}`, choose a password, reboot, and choose `Enroll MOK` at the console "
+        f"during boot; then run this again. Or switch Secure Boot off{other}",
     )
 
 
@@ -126,14 +125,14 @@ def _driver(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
         return
     help_ = "the packages of NVIDIA's driver keep it from being loaded, from the next boot on"
     yield PreflightRow(
-        "driver", found, wanted, "note", "nouveau is loaded, and NVIDIA's driver cannot be beside it", help_
+        "driver", found, wanted, "note", "nouveau is loaded, and NVIDIA's driver cannot load with it", help_
     )
 
 
 def _secure_boot(state: HostState) -> PreflightRow:
     machine = state.system.machine
     if machine.secure_boot is None:
-        return PreflightRow("Secure Boot", "no UEFI to tell")
+        return PreflightRow("Secure Boot", "no UEFI")
     if not machine.secure_boot:
         return PreflightRow("Secure Boot", "off")
     if machine.mok:

@@ -88,9 +88,9 @@ def _served(rig: Rig) -> list[str]:
 
 
 class HeldGpu(NamedTuple):
-    """Our note of what a GPU is held to: watts or `refused`, MHz, `on`, percent.
+    """Our note of a GPU's limits: watts or `refused`, MHz, `on`, percent.
 
-    `-` stands for nothing and `?` for not known. Notes of before there were fans do not speak of them.
+    `-` means no limit and `?` an unknown one. Old notes do not contain fans.
     """
 
     limit: str = "?"
@@ -139,7 +139,7 @@ def power_refusals(plan: Plan, state: HostState, *, driver_is_there: bool = Fals
                 "install it, so that `nvidia-smi` shows the GPUs, or take `power_limit`, `clocks` and `fans` out",
             )
         ]
-    # What is not in this host at all, preflight has said of all GPUs (roles/gpus/): here it is for GPUs that
+    # What is not in this host at all, preflight has output of all GPUs (roles/gpus/): here it is for GPUs that
     # a new driver has brought to light, or not.
     there = [gpu for gpu in plan.power.cards if driver_is_there or find_gpu(gpu.at, state.gpus.shown)]
     return [problem for gpu in there for problem in _gpu_refusals(gpu, state.gpus.shown)]
@@ -171,14 +171,14 @@ def _limit_refusals(gpu: GpuPower, seen: GpuState) -> list[Refusal]:
         return [
             Refusal(
                 f"GPU `{gpu.name}` ({seen.name}) takes no power limit",
-                "hold its clocks instead: `clocks: {max: 1800MHz}`, say",
+                "hold its clocks instead, for example `clocks: {max: 1800MHz}`",
             )
         ]
     if seen.least is not None and seen.most is not None and not seen.least <= gpu.limit <= seen.most:
         return [
             Refusal(
                 f"GPU `{gpu.name}` ({seen.name}) takes a power limit of {seen.least:g} to {seen.most:g} W, "
-                f"the inventory says {gpu.limit} W",
+                f"but the inventory declares {gpu.limit} W",
                 f"write `power_limit: {min(max(gpu.limit, seen.least), seen.most):g}W`",
             )
         ]
@@ -193,8 +193,8 @@ def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
 
 
 def power_changes(plan: Plan, state: HostState) -> list[Change]:
-    """Write what holds the GPUs, and start it anew where one is not held as planned. Raises UserError where a GPU
-    cannot be held, which shows only now if this run brought the driver."""
+    """Write the program that holds the GPUs, and restart it if a GPU has other limits. Raise UserError if a GPU
+    cannot be held, which shows only now if this run installed the driver."""
     if plan.power is None:
         return []
     for problem in power_refusals(plan, state, driver_is_there=True) if plan.driver else ():
@@ -223,7 +223,7 @@ def power_leftovers(plan: Plan, state: HostState) -> list[Change]:
 
 
 def _not_as_planned(gpus: Sequence[GpuPower], state: HostState) -> list[str]:
-    """Return why GPUs are not held as planned, and GPUs that are held without a plan."""
+    """Return the GPUs with other limits than planned, and those with limits and no plan."""
     found = [find_gpu(gpu.at, state.gpus.shown) for gpu in gpus]
     strange = PowerState.of(state).held.keys() - {each.uuid for each in found if each}
     why = [f"{uuid} is held, and nothing is declared of it" for uuid in sorted(strange)]
@@ -292,7 +292,7 @@ def tasks(plan: Plan) -> Iterator[Task]:
 
 ROLE = Role(
     name="power",
-    summary="GPUs are held to their limits, clocks and fan speeds, from every boot on.",
+    summary="GPUs have their power limits, clocks and fan speeds from every boot on.",
     plan=plan,
     brings=lambda plan: plan.power.files if plan.power else (),
     inspection=Inspection("power.inspect", inspection_input, Found, state_parts),

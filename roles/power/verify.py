@@ -45,12 +45,12 @@ def power_checks(power: PowerPlan, answers: ProbeOutputs) -> Iterator[tuple[str,
     state, boot = unit.get("ActiveState", "not there"), unit.get("UnitFileState") or "not there"
     name = power.unit.path.rpartition("/")[2]
     yield "unit", (state, boot) == ("active", "enabled"), f"{name} is {state}, {boot}"
-    said = answers.get(("cards", ""), "")
-    rows = _rows(said)
+    printed = answers.get(("cards", ""), "")
+    rows = _rows(printed)
     for gpu in power.cards:
         row = _row_of(gpu.at, rows)
         if row is None:
-            first = (said.strip().splitlines() or ["nvidia-smi printed nothing"])[0]
+            first = (printed.strip().splitlines() or ["nvidia-smi printed nothing"])[0]
             yield gpu.name, False, f"{gpu.at} is not among the {len(rows)} GPUs" if rows else first
         else:
             yield gpu.name, *_judged(gpu, row, _note(row["uuid"], answers))
@@ -62,9 +62,9 @@ def _note(uuid: str, answers: ProbeOutputs) -> str:
     return "\n".join(note for _, found, note in lines if found)
 
 
-def _rows(said: str) -> list[QueryRow]:
+def _rows(printed: str) -> list[QueryRow]:
     """Return the GPUs by the names of fields; units stand after these, as in `power.limit [W]`."""
-    header, *lines = csv.reader(said.splitlines(), skipinitialspace=True) if said else [[]]
+    header, *lines = csv.reader(printed.splitlines(), skipinitialspace=True) if printed else [[]]
     names = [name.partition(" ")[0] for name in header]
     return [dict(zip(names, line, strict=True)) for line in lines if "uuid" in names and len(line) == len(names)]
 
@@ -86,7 +86,7 @@ def _judged(gpu: GpuPower, row: QueryRow, note: str) -> tuple[bool, str]:
             problems.append(f"takes no power limit, declared are {gpu.limit} W")
         elif abs(limit - gpu.limit) > ROUNDING:
             problems.append(
-                f"may draw {limit:g} W, declared are {gpu.limit} W: somebody set another limit; `herd up` sets ours"
+                f"may draw {limit:g} W, declared are {gpu.limit} W: another program changed it; `herd up` restores it"
             )
         else:
             found.append(f"may draw {limit:g} W")
@@ -94,11 +94,11 @@ def _judged(gpu: GpuPower, row: QueryRow, note: str) -> tuple[bool, str]:
         least, most = gpu.clocks
         # No query tells whether clocks are locked: a note that they were, and a clock that does not say otherwise.
         if note.split()[1:2] != [f"{least},{most}"]:
-            problems.append(f"its clocks are not held to {least} to {most} MHz: `herd up`")
+            problems.append(f"its clocks are not limited to {least} to {most} MHz: `herd up`")
         elif clock is not None and clock > most + CLOCK_STEP:
             problems.append(f"runs at {clock:g} MHz, expected are {least} to {most} MHz: `herd up`")
         else:
-            found.append(f"held to {least} to {most} MHz")
+            found.append(f"limited to {least} to {most} MHz")
     if gpu.fans is not None:
         speed = parse_number(row["fan.speed"])
         if speed is None:

@@ -17,7 +17,7 @@ from llamaherd.render import render
 from llamaherd.role.changes import written_files
 from llamaherd.text.quoting import Written, url_host
 from roles.serve.onhost.model import CandidateInput
-from roles.serve.transaction import proof_facts, proof_prompt, proven, room_beside
+from roles.serve.transaction import proof_facts, proof_prompt, proven, room_with_old
 
 _PORTS = range(61_000, 65_000)
 """Where such a server listens: above the ports that Linux gives away by itself (ip_local_port_range, 32768 to 60999),
@@ -67,7 +67,7 @@ def candidate_input(plan: Plan, instance: InstancePlan) -> CandidateInput:
     """Return what starts a second server, and leads connections to it meanwhile."""
     server = instance.server
     port = _port(plan, instance)
-    room = room_beside(instance)
+    room = room_with_old(instance)
     assert room is not None  # it fits by the plan
     return CandidateInput(
         port=port,

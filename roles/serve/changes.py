@@ -91,9 +91,9 @@ def unit_changes(
     going: Sequence[UndeclaredServer] = (),
     partners: Sequence[str] = (),
 ) -> list[Change]:
-    """Make one systemd instance run as planned.
+    """Apply one planned systemd instance.
 
-    Raises UserError where what others wrote for many units forbids it, and where it was tried and taken back: that is
+    Raise UserError if other tools' drop-ins for many units forbid it, or if it was tried and rolled back: that is
     tried again by `retry` alone, or where nothing serves.
     """
     files = instance_files(instance, key)
@@ -154,13 +154,13 @@ def _left_by_interrupted_run(instance: InstancePlan, state: HostState) -> list[s
     serving = state.servers.serving.get(instance.service, ServingState())
     why = ["a candidate still runs"] if serving.beside else []
     if serves(instance, state) and not proven(instance, state):
-        why.append("it has not answered a prompt yet")
+        why.append("it has not responded to a prompt yet")
     return why
 
 
-def _unnamed(changed: Sequence[TextFile], said: Sequence[str], state: HostState) -> list[str]:
+def _unnamed(changed: Sequence[TextFile], output: Sequence[str], state: HostState) -> list[str]:
     """Return differences of files that are no reason yet."""
-    return [reason for reason in file_differences(changed, state) if reason not in said]
+    return [reason for reason in file_differences(changed, state) if reason not in output]
 
 
 def project_changes(
@@ -173,7 +173,7 @@ def project_changes(
     going: Sequence[UndeclaredServer] = (),
     partners: Sequence[str] = (),
 ) -> list[Change]:
-    """Make one compose instance run as planned. Raises UserError where that was tried and taken back, as above."""
+    """Apply one planned compose instance. Raise UserError if it was tried and rolled back, as above."""
     files = instance_files(instance, key)
     changed = [file for file in files if file_differs(file, state)]
     container = state.servers.containers.get(instance.service)

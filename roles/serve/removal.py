@@ -84,7 +84,7 @@ def undeclared_parts(plan: Plan, state: HostState) -> Iterator[UndeclaredServer]
 
 
 def _has_come(instance: InstancePlan, state: HostState) -> bool:
-    """Return whether an instance serves as planned, by the declared backend."""
+    """Return whether the planned version of an instance serves, by the declared backend."""
     if instance.backend == "systemd":
         unit = state.servers.units.get(instance.service)
         come = unit is not None and (unit.active, unit.spec) == ("active", instance.spec)
@@ -95,7 +95,7 @@ def _has_come(instance: InstancePlan, state: HostState) -> bool:
 
 
 def coming_instances(plan: Plan, state: HostState) -> list[InstancePlan]:
-    """Return the instances without a running server that has answered a prompt."""
+    """Return the instances without a running server that has responded to a prompt."""
     return [each for each in plan.instances if not (serves(each, state) and proven(each, state))]
 
 

@@ -1,15 +1,36 @@
-"""Inspect servers: the input of the inspection, and the parts of the host's state that it returns."""
+"""Inspect servers: the input of the inspection, the parts of the host's state, and the limits of containers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
 
 from llamaherd.host.state import ServersState, StatePart
 from llamaherd.onhost.servers import Holder
 from llamaherd.plan import InstancePlan, Plan
-from roles.serve.container_limits import LIMITS
 from roles.serve.onhost.model import InspectedServers, InspectServersInput, PlannedContainer, PlannedImage, PlannedUnit
+
+_NUMBERS = (
+    *("PidsLimit", "Memory", "MemorySwap", "MemoryReservation", "NanoCpus", "CpuShares", "CpuQuota", "CpuPeriod"),
+    "BlkioWeight",
+)
+_NAMES = ("CpusetCpus", "CpusetMems", "RestartPolicy.Name", "RestartPolicy.MaximumRetryCount")
+LIMITS = (*_NUMBERS, *_NAMES)
+"""Fields of a container's HostConfig: all that `docker update` changes."""
+
+
+def declared_limits(compose: str) -> dict[str, str]:
+    """Return the limits of the one service of a Compose file, by Docker's names."""
+    service: dict[str, Any] = yaml.safe_load(compose)["services"]["server"]
+    declared = {
+        "PidsLimit": service.get("pids_limit"),
+        "CpusetCpus": service.get("cpuset"),
+        "RestartPolicy.Name": service.get("restart"),
+    }
+    return {name: str(value) for name, value in declared.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -31,7 +52,7 @@ class ServeState(StatePart):
 
 
 def inspection_input(plan: Plan) -> InspectServersInput:
-    """Return what to inspect of servers, and of what decides whether they serve as planned."""
+    """Return what to inspect of servers and of all that is compared with the plan."""
     records = {image.tag: image.record for image in plan.images}
     return InspectServersInput(
         units=tuple(_unit(each) for each in plan.of("systemd")),

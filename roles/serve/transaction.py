@@ -129,11 +129,11 @@ def switch_input(
         one_gpu=instance.server.one_card,
         candidate=candidate,
         replaced=tuple(ReplacedServer(each.name, each.service, each.port) for each in replaced),
-        replaced_room=room_beside(instance),
+        replaced_room=room_with_old(instance),
     )
 
 
-def room_beside(instance: InstancePlan) -> Room | None:
+def room_with_old(instance: InstancePlan) -> Room | None:
     """Return what must be free for an instance side by side with others; None where that is not certain."""
     if instance.memory is None or instance.memory.doubts or instance.server.one_card:
         return None
@@ -181,7 +181,7 @@ def serves(instance: InstancePlan, state: HostState) -> bool:
 
 
 def proven(instance: InstancePlan, state: HostState) -> bool:
-    """Return whether the running server has answered a prompt since its start, as far as known."""
+    """Return whether the running server has responded to a prompt since its start, by its record."""
     unit, container = state.servers.units.get(instance.service), state.servers.containers.get(instance.service)
     runs = {each.spec for each in (unit, container) if each}
     serving = state.servers.serving.get(instance.service)
@@ -189,7 +189,7 @@ def proven(instance: InstancePlan, state: HostState) -> bool:
 
 
 def raise_if_refused(instance: InstancePlan, state: HostState, *, retry: bool, instead: str = "") -> None:
-    """Raise UserError where what is declared was tried and taken back, unless nothing serves, or by `retry`.
+    """Raise UserError if the declared version was tried and rolled back, unless no version serves or `retry` is set.
 
     `instead` is what serves in its place, if anything does.
     """

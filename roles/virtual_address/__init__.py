@@ -25,10 +25,10 @@ from roles.virtual_address.onhost import ApplyInput, Found, InspectInput, Remove
 
 PACKAGES = frozenset({"iproute2", "keepalived"})
 ROUTER = 117
-"""The two know each other by it (VRRP's virtual router id). Another keepalived on their hosts, or a router beside them,
+"""The shared id of both rigs (VRRP's virtual router id). Another keepalived on these hosts, or a router of the network,
 is more likely to have a small number, or one that ends an address."""
 PRIORITIES = (150, 100)
-"""Of the first and the second rig of `on`. They count where nobody has the address, or both took it at once."""
+"""Of the first and the second rig of `on`. They decide if neither rig has the address, or if both took it at once."""
 
 _ROW = "virtual address"
 _KIND = "virtual address"
@@ -63,7 +63,7 @@ def plan_virtual_address(gateway: Gateway, address: str, here: str, rigs: Mappin
 
 
 def _config(gateway: Gateway, address: str, own: Rig, peer: Rig, priority: int) -> str:
-    """Return keepalived's configuration without the interface, which only the host knows."""
+    """Return keepalived's configuration without the interface, which is found on the host."""
     asked = Endpoint(listen=gateway.listen, port=gateway.port, models=(), streams=1)
     return render(
         "virtual_address/keepalived.conf.j2",
@@ -156,7 +156,7 @@ def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
 
 
 def address_changes(plan: Plan, state: HostState) -> list[Change]:
-    """Make keepalived run as planned."""
+    """Apply the planned keepalived."""
     made = plan.virtual_address
     if made is None:
         return []
@@ -193,7 +193,7 @@ def probes(plan: Plan) -> Iterator[Probe]:
     url = f"{scheme}://{url_host(made.address)}:{gateway.port}/healthz"
     # Wherever it is, the gateway there responds at it.
     requested = ("curl", "-q", "-s", "-k", "--noproxy", "*", "--max-time", "5", "-o", "/dev/null")
-    yield Probe("virtual address asked", "", (*requested, "-w", r"%{http_code}\n", url), errors=True)
+    yield Probe("virtual address health", "", (*requested, "-w", r"%{http_code}\n", url), errors=True)
 
 
 def judge(judging: Judging) -> Verified:
@@ -206,21 +206,21 @@ def address_checks(made: VirtualAddressPlan, answers: ProbeOutputs) -> Iterator[
     """Yield checks of the unit, and of the server at the address."""
     yield service_check("virtual address unit", answers.get(("virtual address unit", ""), ""), ADDRESS_UNIT)
     here = answers.get(("virtual address", ""), "").strip() == f"{made.address} here"
-    status = answers.get(("virtual address asked", ""), "").strip()
+    status = answers.get(("virtual address health", ""), "").strip()
     where = "on this rig" if here else "on another host"
     if status == "200":
-        yield Check("virtual address", True, f"{made.address} is {where}, and a gateway answers there")
+        yield Check("virtual address", True, f"{made.address} is {where}, and a gateway responds there")
     elif here:
-        yield Check("virtual address", False, f"{made.address} is {where}, and no gateway answers there")
+        yield Check("virtual address", False, f"{made.address} is {where}, and no gateway responds there")
     else:
-        yield Check("virtual address", False, f"nobody answers at {made.address}: neither rig has it")
+        yield Check("virtual address", False, f"no gateway responds at {made.address}: neither rig has it")
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:
     """Yield the address, and the other rig that has it."""
     made = plan.virtual_address
     if made:
-        yield f"  address    {made.address}, in turn with {made.peer_rig} ({made.peer}), by VRRP from {made.own}"
+        yield f"  address    {made.address}, shared with {made.peer_rig} ({made.peer}) by VRRP from {made.own}"
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
@@ -231,7 +231,7 @@ def tasks(plan: Plan) -> Iterator[Task]:
 
 ROLE = Role(
     name="virtual_address",
-    summary="Where one of two gateways does not answer, the other one has its address.",
+    summary="If one of two gateways does not respond, the other gateway takes over its address.",
     plan=plan,
     brings=lambda plan: plan.virtual_address.files if plan.virtual_address else (),
     inspection=Inspection("virtual_address.inspect", inspection_input, AddressState),

@@ -31,7 +31,7 @@ _MOST_LINES, _LINE, _LOG_LINES = 5, 300, 10
 
 @dataclass(frozen=True)
 class ApplyInput:
-    """A virtual address as planned."""
+    """Input of the apply of a virtual address."""
 
     config: WrittenFile
     """For keepalived, but for the interface, which the program fills in."""
@@ -48,7 +48,7 @@ class RemoveInput:
 
 
 def apply(given: ApplyInput, system: System) -> None:
-    """Make keepalived run as planned. Raise FailedError where it does not."""
+    """Apply keepalived. Raise FailedError if it does not run afterwards."""
     with locked(system, "applying the virtual address"):
         require_installed(system, "keepalived", [KEEPALIVED], ASK_USER)
         try:

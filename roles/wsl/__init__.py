@@ -7,9 +7,11 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from ipaddress import ip_address
 
 from llamaherd.host.state import HostState, ScriptState, TextState, WslMachineState, WslState
 from llamaherd.inventory import wsl_files
+from llamaherd.inventory.schema import Rig, Wsl
 from llamaherd.inventory.wsl_files import (
     Merged,
     MergeError,
@@ -18,13 +20,109 @@ from llamaherd.inventory.wsl_files import (
     merge_wslconfig,
     read_settings,
 )
-from llamaherd.plan import Estimate, Plan, WslPlan
+from llamaherd.plan import Estimate, Plan, TextFile, WslPlan
+from llamaherd.plan.devices import declared_power
+from llamaherd.render import render
 from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.preflight import Refusal
-from llamaherd.role.role import Inspection, Role, Task
+from llamaherd.role.role import Inspection, Planning, PlanPart, Role, Task
 from llamaherd.text.numbers import whole_number
 from roles.wsl.onhost import FilesInput, Found, InspectInput, RestartInput, WindowsFile
-from roles.wsl.plan import FOLDER, SCRIPTS, plan
+
+FOLDER = "llamaherd"
+"""Of the Windows user's folder: what is ours."""
+SCRIPTS = ("gpu-power.ps1", "port-proxy.ps1", "autostart.ps1")
+"""All that we may have written there."""
+
+_FOR_EVER = "-1"
+
+
+def plan(planning: Planning) -> PlanPart:
+    """Return the settings of WSL."""
+    return PlanPart(fields={"wsl": plan_wsl(planning.rig)})
+
+
+def plan_wsl(rig: Rig) -> WslPlan | None:
+    """Return the declared settings of WSL; None if the host is not under WSL."""
+    wsl = rig.host.wsl
+    if wsl is None:
+        return None
+    settings = wslconfig(wsl)
+    effective = {
+        canonical_name(f"{name}.{key}"): value for name, keys in settings.items() for key, value in keys.items()
+    }
+    mode = effective.get("wsl2.networkingmode", "nat").lower()
+    ports = sorted({each.port for each in rig.instances.values() if not ip_address(each.listen).is_loopback})
+    return WslPlan(
+        profile=wsl.windows_profile.rstrip("/") if wsl.windows_profile else None,
+        settings=settings,
+        scripts=tuple(_scripts(rig, mode, ports)),
+    )
+
+
+def wslconfig(wsl: Wsl) -> dict[str, dict[str, str]]:
+    """Return the content of `.wslconfig`, by section and key."""
+    # The keys of `wsl` come before those of `settings`. Both timeouts: with the first alone, the distribution still
+    # ends when it is idle, and its servers with it (microsoft/WSL#11239).
+    own: dict[str, dict[str, str | None]] = {
+        "wsl2": {
+            "memory": _size(wsl.memory) if wsl.memory else None,
+            "swap": None if wsl.swap is None else _size(wsl.swap),
+            "processors": str(wsl.processors) if wsl.processors else None,
+            "networkingMode": wsl.networking,
+            "vmIdleTimeout": _FOR_EVER if wsl.keep_alive else None,
+        },
+        "general": {"instanceIdleTimeout": _FOR_EVER if wsl.keep_alive else None},
+    }
+    wanted: dict[str, dict[str, str]] = {}
+    output = set()
+    further = {section: {key: _written(value) for key, value in keys.items()} for section, keys in wsl.settings.items()}
+    sections: list[tuple[str, Mapping[str, str | None]]] = [*own.items(), *further.items()]
+    for section, keys in sections:
+        for key, value in keys.items():
+            name = canonical_name(f"{section}.{key}")
+            if value is not None and name not in output:
+                output.add(name)
+                wanted.setdefault(section, {})[key] = value
+    return wanted
+
+
+def _written(value: str | int | bool) -> str:
+    """Return a value of `.wslconfig`; a `#` would begin a comment, and a line's end would end it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value).replace("\r", "").replace("\n", "\\n")
+    quoted = '"' in text or ("#" not in text and text == text.strip())
+    return text if quoted else f'"{text}"'
+
+
+def _size(size: int) -> str:
+    """Return bytes as WSL writes them, which takes GB for 2^30: an inventory's 64GB and 64GiB are 64GB there."""
+    for factor, unit in ((10**9, "GB"), (1 << 30, "GB"), (10**6, "MB"), (1 << 20, "MB")):
+        if size % factor == 0:
+            return f"{size // factor}{unit}" if size else "0"
+    return f"{size}B"
+
+
+def _scripts(rig: Rig, mode: str, ports: list[int]) -> Iterator[TextFile]:
+    """Yield PowerShell for what only Windows' administrator can do."""
+    # Mode `none` has no way in, and `virtioproxy` its own.
+    power = declared_power(rig)
+    commands = [f"-i {gpu.at} -pl {gpu.limit}" for gpu in power if gpu.limit is not None]
+    commands += [f"-i {gpu.at} -lgc {gpu.clocks[0]},{gpu.clocks[1]}" for gpu in power if gpu.clocks]
+    if commands:
+        yield _script("gpu-power.ps1", rig, commands=commands)
+    if ports and mode in {"nat", "mirrored"}:
+        yield _script("port-proxy.ps1", rig, mirrored=mode == "mirrored", ports=ports)
+    if rig.host.wsl and rig.host.wsl.keep_alive:
+        yield _script("autostart.ps1", rig)
+
+
+def _script(name: str, rig: Rig, **values: object) -> TextFile:
+    text = render(f"wsl/{name}.j2", rig=rig.rig, name=name, **values)
+    # Notepad of older Windows shows one long line without.
+    return TextFile(path=f"{FOLDER}/{name}", text=text.replace("\n", "\r\n"))
+
 
 _SHOWN = 0.9
 """Of the memory of a virtual machine, Linux shows about 97 %: the kernel keeps the rest. Below this it has less."""
@@ -61,7 +159,7 @@ def profile_of(planned: WslPlan, seen: WslState) -> str | None:
 
 
 def wsl_changes(plan: Plan, state: HostState) -> list[Change]:
-    """Write what differs. Without systemd the run ends here: that wants a restart, which is not ours to do."""
+    """Write files that differ. Without systemd the run ends here: systemd needs a restart of WSL, which you do."""
     windows = WslState.of(state)
     if plan.wsl is None or not state.system.wsl or (profile := profile_of(plan.wsl, windows)) is None:
         return []
@@ -92,7 +190,7 @@ def wsl_changes(plan: Plan, state: HostState) -> list[Change]:
 
 
 def wsl_notes(plan: Plan, state: HostState) -> list[str]:
-    """Return what is left to do in Windows, or to know, by the state after `wsl_changes`."""
+    """Return the steps left in Windows and the notes, by the state after `wsl_changes`."""
     windows = WslState.of(state)
     if plan.wsl is None or not state.system.wsl or (profile := profile_of(plan.wsl, windows)) is None:
         return []
@@ -106,7 +204,7 @@ def wsl_notes(plan: Plan, state: HostState) -> list[str]:
             "Windows ends all distributions, and this connection; start this one again then"
         )
     elif windows.machine:
-        notes += [f"{path} says {said}: {_WHY}" for said in _lacking(text.text, windows.machine)]
+        notes += [f"{path} says {output}: {_WHY}" for output in _lacking(text.text, windows.machine)]
     for script in plan.wsl.scripts:
         done = windows.scripts.get(f"{profile}/{script.path}")
         if done is None or done.applied != _sha256(script.text.encode()):
@@ -150,7 +248,7 @@ def refusals(plan: Plan, state: HostState) -> list[Refusal]:
 
 
 def wsl_refusals(plan: Plan, state: HostState) -> list[Refusal]:
-    """Return a host of another kind, a Windows user who cannot be found, and files that cannot be merged."""
+    """Return a host of another kind, a Windows user that cannot be found, and files that cannot be merged."""
     if plan.wsl is None:
         if not state.system.wsl:
             return []
@@ -160,7 +258,7 @@ def wsl_refusals(plan: Plan, state: HostState) -> list[Refusal]:
         message = "the inventory declares a distribution under WSL 2, and this host is none"
         return [Refusal(message, "take `wsl:` out of `host:`, or correct `connect:`")]
     if state.system.wsl.endswith("-Microsoft"):
-        message = "this distribution is under WSL 1, which has no systemd and lends no GPU"
+        message = "this distribution is under WSL 1, which has neither systemd nor GPUs"
         return [Refusal(message, "`wsl --set-version NAME 2` in Windows changes that")]
     problems = []
     windows = WslState.of(state)
@@ -199,13 +297,13 @@ def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
     settings = [f"{section}.{key}={value}" for section, keys in wsl.settings.items() for key, value in keys.items()]
     return [
         f"  .wslconfig {' '.join(settings) or 'as it is'}",
-        f"             in {wsl.profile or 'the folder of the Windows user who started WSL'}",
+        f"             in {wsl.profile or 'the folder of the Windows user that started WSL'}",
         *(f"             to be run in Windows: {script.path}" for script in wsl.scripts),
     ]
 
 
 def tasks(plan: Plan) -> Iterator[Task]:
-    """Yield the task early: it is better to know of a needed restart of WSL before hours of building."""
+    """Yield the task early: a needed restart of WSL should show before hours of building."""
     if plan.wsl:
         yield Task(
             ".wslconfig, wsl.conf and scripts",

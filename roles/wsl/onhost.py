@@ -98,8 +98,8 @@ def _kind(path: str, system: System) -> str:
 def _profiles(root: str, system: System) -> Iterator[str]:
     """Yield the folders of Windows' users.
 
-    WSL reaches Windows' files with the rights of the user who started it: it can open that user's folder, and those of
-    others only if the user is an administrator.
+    WSL reaches Windows' files with the rights of the user that started it: it can open the folder of that user, and all
+    folders only if the user is an administrator.
     """
     for line in (system.read(f"{root}/proc/mounts") or "").splitlines():
         words = line.split(" ")

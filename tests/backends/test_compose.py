@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llamaherd.plan.backends import container_limits, render_project
-from roles.serve.container_limits import declared_limits
+from roles.serve.state import declared_limits
 from tests.support.rigs import cpu_rig, planned
 
 (DRAFTER,) = (each.server for each in planned(cpu_rig()).instances if each.backend == "compose")

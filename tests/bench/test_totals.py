@@ -20,7 +20,7 @@ from llamaherd.measure.trials import trial as arms_host
 from llamaherd.measure.trials.trial import TrialHost, Variant
 from llamaherd.onhost import gauges as requests
 from llamaherd.onhost.document import dump
-from llamaherd.onhost.exclusivity import HELD
+from llamaherd.onhost.reservation import HELD
 from tests.bench.meter_lines import hello, line
 from tests.bench.played import PLAIN, Played
 from tests.support.conversations import play_verb

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
 from llamaherd.host.remote import RemoteError
-from llamaherd.onhost.queries import TextsFound
+from llamaherd.onhost.files import TextsFound
 from llamaherd.onhost.releases import Stored, StoredRelease
 from llamaherd.pipeline import diff, history, preview
 from tests.support import gguf_files

@@ -89,7 +89,10 @@ def test_a_table_for_people_is_plain_text_where_nobody_looks_on(bench: Bench) ->
     assert said.exit_code == 1
     assert "\x1b" not in said.stdout
     assert re.search(rf"^ *system +{re.escape(OS)} .* ubuntu-26.04 +refused *$", said.stdout, re.MULTILINE)
-    assert f"refused: this host runs {OS}, the inventory says ubuntu-26.04\n  help: correct `host.os`" in said.stdout
+    assert (
+        f"refused: this host runs {OS}, but the inventory declares ubuntu-26.04\n  help: correct `host.os`"
+        in said.stdout
+    )
 
 
 def test_a_rig_that_cannot_be_reached_is_one_row_and_leaves_the_others_be(bench: Bench) -> None:

@@ -13,8 +13,18 @@ from typing import Any
 import pytest
 
 from llamaherd.onhost.fetch.download import Throttle
-from llamaherd.onhost.fetch.job import File, Rule, Source, load_job
-from llamaherd.onhost.fetch.report import FetchError, Progress, atomic_write, show_duration, show_part, show_size
+from llamaherd.onhost.fetch.job import (
+    FetchError,
+    File,
+    Progress,
+    Rule,
+    Source,
+    atomic_write,
+    load_job,
+    show_duration,
+    show_part,
+    show_size,
+)
 
 JOB: dict[str, Any] = {
     "id": "0123456789ab",

@@ -16,7 +16,7 @@ import pytest
 
 from llamaherd.onhost.fetch.http_client import Connections, RangeIgnoredError, request_range
 from llamaherd.onhost.fetch.job import Limits, Source
-from llamaherd.onhost.fetch.source import Offer, Supplier
+from llamaherd.onhost.fetch.transfer import Offer, Supplier
 from tests.support.fetching import BLOCK, HASTY, REPO, STEADY, Host, sha256, source, wanted
 from tests.support.hub_server import Hub, Request, gone
 

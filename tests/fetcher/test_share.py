@@ -193,9 +193,9 @@ def test_a_token_ends(tmp_path: Path, clock: str) -> None:
     (tmp_path / "secrets/duo").write_text("t0ken\n")
     (tmp_path / "secrets/trio").write_text("an0ther\n")
     with _Server(SharedStore(tmp_path), tmp_path / "secrets", "127.0.0.1", 0, 30, 60, 24 * 3600) as server:
-        assert server.knows("Bearer t0ken")
-        assert server.knows("Bearer an0ther")
+        assert server.token_file("Bearer t0ken")
+        assert server.token_file("Bearer an0ther")
         getattr(server, clock)[tmp_path / "secrets/duo"] -= 24 * 3600 + 1
-        assert server.knows("Bearer t0ken") is None
-        assert server.knows("Bearer an0ther")
+        assert server.token_file("Bearer t0ken") is None
+        assert server.token_file("Bearer an0ther")
     assert [path.name for path in (tmp_path / "secrets").iterdir()] == ["trio"]

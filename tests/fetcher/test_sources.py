@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.onhost.fetch.source import LaterError, Supplier
+from llamaherd.onhost.fetch.transfer import LaterError, Supplier
 from tests.support.fetching import BLOCK, HASTY, REPO, STEADY, Host, source, wanted
 from tests.support.hub_server import Hub, gone
 

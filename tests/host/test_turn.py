@@ -13,7 +13,7 @@ import pytest
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.host_lock import HostLock, unlock_host
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.onhost.host_lock import Unlocked
+from llamaherd.onhost.reservation import Unlocked
 from tests.support.stores import needs_root
 from tests.support.turns import lock_in
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from llamaherd.onhost.exclusivity import exit_by_signals, heartbeat
+from llamaherd.onhost.reservation import exit_by_signals, heartbeat
 from tests.support.played_host import PlayedHost
 
 

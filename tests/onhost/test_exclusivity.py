@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.host.program import request
-from llamaherd.onhost.exclusivity import HELD, LOCK, ExclusivityInput, hold, measuring
+from llamaherd.onhost.reservation import HELD, LOCK, MeasurementLockInput, hold_measurement, measuring
 from llamaherd.onhost.system import HeldError
 from llamaherd.onhost.verbs import find_verb
 from tests.support.played_host import PlayedHost
@@ -28,7 +28,7 @@ def test_it_is_held_until_the_connection_ends() -> None:
         return "anything"
 
     host.lines = iter([look, "$(id)"])
-    find_verb("llamaherd.exclusivity.hold").run(ExclusivityInput("tom  on\ndesk"), host)
+    find_verb("llamaherd.reservation.hold_measurement").run(MeasurementLockInput("tom  on\ndesk"), host)
     assert host.signed == {LOCK: "tom on desk"}
     assert host.log == [HELD]
     assert held == [{LOCK}]
@@ -41,7 +41,7 @@ def test_it_is_held_until_the_connection_ends() -> None:
 def test_another_measurement_is_named(holder: str, by: str) -> None:
     host = PlayedHost({}, holders={LOCK: holder})
     with pytest.raises(HeldError, match=f"another measurement runs on this host, by {by}") as raised:
-        hold(ExclusivityInput("tom"), host)
+        hold_measurement(MeasurementLockInput("tom"), host)
     assert raised.value.fix == "wait until it has ended"
     assert (host.log, host.holders) == ([], {LOCK: holder})
 
@@ -65,7 +65,7 @@ sys.exit(verbs.main([]))
 def test_a_program_holds_it_for_its_controller(tmp_path: Path) -> None:
     locks = tmp_path / "run" / "locks"
     command = [sys.executable, "-c", PROGRAM, str(locks)]
-    document = request("llamaherd.exclusivity.hold", ExclusivityInput("tom")) + b"\n"
+    document = request("llamaherd.reservation.hold_measurement", MeasurementLockInput("tom")) + b"\n"
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT) as first:
         assert first.stdin

@@ -188,7 +188,7 @@ def test_a_library_in_its_own_process() -> None:
     lines = sources.start(0.5) or until(sources.library, "gpu")
     assert lines == [("gpu", {"csv": "0.5"})]
     assert (list(sources.running), sources.pids) == ([sources.library.output], [sources.library.pid])
-    sources.library.ask("apps")
+    sources.library.request("apps")
     lines = []
     assert sources.library.wait("apps", 20, lines)
     assert lines == [("apps", {"apps": 1})]
@@ -198,7 +198,7 @@ def test_a_library_in_its_own_process() -> None:
     assert (sources.running, sources.pids) == ({}, [])
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    sources.library.ask("apps")
+    sources.library.request("apps")
     sources.library.end()
     assert not sources.library.wait("apps", 5, lines)
 

@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 
 from llamaherd.onhost import system
-from llamaherd.onhost.host_lock import HELD, HoldInput, Unlocked, UnlockInput, hold, unlock
 from llamaherd.onhost.posix import SHELLS_DESCRIPTOR
+from llamaherd.onhost.reservation import RUN_HELD, RunLockInput, Unlocked, UnlockInput, hold_run, unlock
 from llamaherd.onhost.system import FailedError, Host
 from tests.support.played_host import PlayedHost
 from tests.support.rigs import ROOT
 from tests.support.stores import needs_root
 
-GIVEN = HoldInput("duo", "it's $(me) on `desk`", 60)
+GIVEN = RunLockInput("duo", "it's $(me) on `desk`", 60)
 OTHER = "ann on laptop since 2026-11-28 09:00:00, process 77"
 
 
 def test_the_lock_is_held_until_the_controller_ends() -> None:
     host = PlayedHost({}, lines=iter([None, "a line\n", None]))
-    hold(GIVEN, host)
-    assert host.values == [HELD]
+    hold_run(GIVEN, host)
+    assert host.values == [RUN_HELD]
     assert host.signed == {"run": "it's $(me) on `desk`"}
     assert host.log == ["", ""]
     assert not host.held
@@ -34,7 +34,7 @@ def test_the_lock_is_held_until_the_controller_ends() -> None:
 def test_a_run_that_another_one_keeps_out_names_it() -> None:
     host = PlayedHost({}, holders={"run": OTHER}, lines=iter([None] * 1000))
     with pytest.raises(FailedError) as raised:
-        hold(GIVEN, host)
+        hold_run(GIVEN, host)
     assert host.log == [f"waiting for another run on this host, by {OTHER}, for up to 60 s"]
     assert raised.value.message == f"another run changes this host, by {OTHER}"
     assert raised.value.fix.endswith("if it is gone for good, `herd unlock duo` breaks its lock")
@@ -45,13 +45,13 @@ def test_a_run_that_another_one_keeps_out_names_it() -> None:
 def test_a_run_that_does_not_wait_reports_nothing_but_the_failure() -> None:
     host = PlayedHost({}, holders={"run": ""})
     with pytest.raises(FailedError, match="another run changes this host, by a run that has just begun"):
-        hold(HoldInput("duo", "tom", 0), host)
+        hold_run(RunLockInput("duo", "tom", 0), host)
     assert not host.log
 
 
 def test_a_controller_that_ends_while_it_waits_gets_no_lock() -> None:
     host = PlayedHost({}, holders={"run": OTHER}, lines=iter([None]))
-    hold(GIVEN, host)
+    hold_run(GIVEN, host)
     assert not host.values
     assert not host.held
 
@@ -63,8 +63,8 @@ def test_a_lock_that_becomes_free_is_taken() -> None:
             return super().next_line(seconds)
 
     host = Host({}, holders={"run": OTHER}, lines=iter([None]))
-    hold(GIVEN, host)
-    assert host.values == [HELD]
+    hold_run(GIVEN, host)
+    assert host.values == [RUN_HELD]
 
 
 def played(*, holder: str, path: str = "/run/llamaherd/locks/run") -> PlayedHost:
@@ -154,10 +154,10 @@ def run_of_the_last_version(locks: Path) -> Iterator[subprocess.Popen[str]]:
 RUN = """\
 import sys
 from llamaherd.onhost import system
-from llamaherd.onhost.host_lock import HoldInput, hold
+from llamaherd.onhost.reservation import RunLockInput, hold_run
 system.LOCKS = sys.argv[1]
 write = lambda value: print(value, flush=True)
-hold(HoldInput("duo", "ann's $(desk)", 60), system.Host(write, write, write))
+hold_run(RunLockInput("duo", "ann's $(desk)", 60), system.Host(write, write, write))
 """
 
 
@@ -165,13 +165,13 @@ hold(HoldInput("duo", "ann's $(desk)", 60), system.Host(write, write, write))
 def test_runs_of_both_versions_exclude_each_other(locks: Path, run_of_the_last_version: subprocess.Popen[str]) -> None:
     last = run_of_the_last_version
     with pytest.raises(FailedError, match=rf"by tom on desk since .*, process {last.pid}$"):
-        hold(HoldInput("duo", "ann", 0), Host(print, print))
+        hold_run(RunLockInput("duo", "ann", 0), Host(print, print))
     command = [sys.executable, "-c", RUN, str(locks)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as waiting:
         assert waiting.stdout
         assert waiting.stdout.readline().startswith("waiting for another run on this host, by tom on desk since ")
         last.communicate()
-        assert waiting.stdout.readline() == f"{HELD}\n"
+        assert waiting.stdout.readline() == f"{RUN_HELD}\n"
         assert output(SHELL, locks).startswith("busy: ann's $(desk) since ")
         assert output(UNLOCK, locks) == f"held by {waiting.pid}\n"
         waiting.communicate()

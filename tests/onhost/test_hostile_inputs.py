@@ -14,8 +14,8 @@ import pytest
 from llamaherd.host.state import HostState
 from llamaherd.layout import GPU_CHECK
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
+from llamaherd.onhost.store import ReceiveInput, receive
 from llamaherd.onhost.system import Ended, FailedError
-from llamaherd.onhost.upload import ReceiveInput, receive
 from roles.serve.blue_green import candidate_input
 from roles.serve.changes import project_changes, unit_changes
 from roles.serve.onhost.model import GpuNeed, ProofQuestion, SwitchInput

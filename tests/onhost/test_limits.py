@@ -11,7 +11,7 @@ import pytest
 
 from llamaherd.layout import LIMITS_GUARD, LIMITS_RUN
 from llamaherd.onhost.document import decode, parse_document
-from llamaherd.onhost.limits import LimitsInput, RestoreInput, hold, query, restore, set_limits
+from llamaherd.onhost.reservation import LimitsInput, RestoreInput, hold_limits, query_gpu, restore_limits, set_limits
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, HeldError
 from llamaherd.onhost.verbs import find_verb, perform
 from tests.support.played_host import File
@@ -81,7 +81,7 @@ def gpus(*sent: str) -> Gpus:
 
 def test_limits_are_set_one_after_another_and_restored() -> None:
     host = gpus("hold 200", "free", "hold 300", "nonsense", "hold $(id)", "")
-    find_verb("llamaherd.limits.hold").run(GIVEN, host)
+    find_verb("llamaherd.reservation.hold_limits").run(GIVEN, host)
     assert host.log == [
         f"gpu {OLD} 350.00 100.00 ",
         f"gpu {NEW} 575.00 100.00 ",
@@ -97,7 +97,7 @@ def test_limits_are_set_one_after_another_and_restored() -> None:
 
 def test_the_guard_is_there_before_a_limit_is_set() -> None:
     host = gpus("hold 200")
-    hold(GIVEN, host)
+    hold_limits(GIVEN, host)
     (guard,) = (each for each in host.done if each[0] == "systemd-run")
     assert guard[1:5] == [
         "-q",
@@ -127,7 +127,7 @@ def test_what_ends_it_restores_the_limits() -> None:
 
     host.lines = iter(["hold 200", end])
     with pytest.raises(SystemExit):
-        hold(GIVEN, host)
+        hold_limits(GIVEN, host)
     assert host.watts == {OLD: "350.00", NEW: "575.00"}
 
 
@@ -142,7 +142,7 @@ def test_the_lock_of_the_host_is_held_unless_a_measurement_has_it() -> None:
         host = gpus()
         held: list[set[str]] = []
         host.lines = iter([partial(noted, host, held)])
-        hold(LimitsInput((OLD,), 60, within=within), host)
+        hold_limits(LimitsInput((OLD,), 60, within=within), host)
         assert held == [{"limits"} if within else {"host", "limits"}]
 
 
@@ -150,7 +150,7 @@ def test_another_measurement_that_sets_limits() -> None:
     host = gpus("hold 200")
     host.holders["limits"] = ""
     with pytest.raises(HeldError, match="another measurement sets the power limits of this host"):
-        hold(GIVEN, host)
+        hold_limits(GIVEN, host)
     assert host.watts == {OLD: "350.00", NEW: "575.00"}
     assert not host.has_done("-pl")
 
@@ -162,7 +162,7 @@ def test_without_its_guard_no_limit_is_set() -> None:
     host.ends["systemd-run"] = Ended(1, "", "Unit is loaded already\n")
     host.lines = iter(["hold 200"])
     with pytest.raises(FailedError, match="cannot be started; nothing was changed") as raised:
-        hold(GIVEN, host)
+        hold_limits(GIVEN, host)
     assert raised.value.log == ("Unit is loaded already",)
     assert not host.has_done("-pl")
 
@@ -171,14 +171,14 @@ def test_a_program_that_cannot_be_copied_changes_nothing() -> None:
     host = gpus("hold 200")
     del host.files[host.program]
     with pytest.raises(FailedError, match="nothing was changed"):
-        hold(GIVEN, host)
+        hold_limits(GIVEN, host)
     assert not host.has_done("-pl")
 
 
 def test_a_limit_that_a_gpu_does_not_take() -> None:
     host = gpus("hold 200")
     host.refuses = True
-    hold(GIVEN, host)
+    hold_limits(GIVEN, host)
     assert host.log[3] == f"failed GPU {OLD} is not limited to 200 W: Insufficient Permissions"
     assert host.log[4:] == [f"GPU {uuid} was limited to {host.watts[uuid]} W, and is no longer" for uuid in (OLD, NEW)]
 
@@ -187,7 +187,7 @@ def test_a_gpu_without_a_limit_is_reported_and_not_restored() -> None:
     host = gpus("hold 200")
     host.watts[NEW] = "[N/A]"
     host.refuses = True
-    hold(GIVEN, host)
+    hold_limits(GIVEN, host)
     assert host.log[1] == f"gpu {NEW} - 100.00 "
     assert [each for each in host.done if each[-2:] == ["-pl", "575.00"]] == []
 
@@ -196,14 +196,14 @@ def test_a_gpu_without_a_limit_is_reported_and_not_restored() -> None:
 def test_what_is_no_number_is_none(printed: str) -> None:
     host = gpus()
     host.watts[OLD] = printed
-    assert query(host, OLD, "power.limit") == ""
+    assert query_gpu(host, OLD, "power.limit") == ""
 
 
 def test_a_driver_that_hangs_reports_nothing() -> None:
     host = gpus()
     host.watts[OLD] = "350.00"
     host.hangs = True
-    assert query(host, OLD, "power.limit") == ""
+    assert query_gpu(host, OLD, "power.limit") == ""
 
 
 @pytest.mark.parametrize("uuid", HOSTILE)
@@ -211,5 +211,5 @@ def test_no_shell_reads_a_uuid(uuid: str) -> None:
     host = gpus()
     host.watts = {uuid: "350.00"}
     restored = decode(RestoreInput, json.loads(json.dumps({"watts": {uuid: "300.00"}})))
-    restore(restored, host)
+    restore_limits(restored, host)
     assert host.done == [["nvidia-smi", "-i", uuid, "-pl", "300.00"]]

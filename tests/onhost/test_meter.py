@@ -158,7 +158,7 @@ def test_other_processes_and_who_listens(kernel: Kernel, monkeypatch: pytest.Mon
     here = Here(GIVEN, 7, "", "")
     kernel.process(8, group="0::/system.slice/other.service", computed=10 + 5 * gauges.TICKS)
     kernel.process(9, group="0::/user", computed=10 * gauges.TICKS)
-    found = here.look([1], [["GPU-1", 8, None]])
+    found = here.usage([1], [["GPU-1", 8, None]])
     assert found["ours"] == [7]
     assert found["others"] == [["name8", "other.service", 0.5]]
     assert found["apps"] == [["GPU-1", 8, None, "name8", "other.service"]]
@@ -169,7 +169,7 @@ def test_other_processes_and_who_listens(kernel: Kernel, monkeypatch: pytest.Mon
     (kernel.folder / "proc/7/fd/3").symlink_to("socket:[4242]")
     assert gauges.listens(8080, [7]) is True
     monkeypatch.setattr(gauges, "FIRST_NAMESPACE", "pid:[1]")
-    assert here.look([], [["GPU-1", 8, None]])["apps"] is None
+    assert here.usage([], [["GPU-1", 8, None]])["apps"] is None
     assert (here.computed(9), here.computed(4242)) == (10 * 1_000_000, 0)
 
 
@@ -226,7 +226,7 @@ class Library:
     lines: dict[str, Any] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 
-    def ask(self, word: str) -> None:
+    def request(self, word: str) -> None:
         """Note a request."""
         self.asked.append(word)
 

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 
 from llamaherd.onhost import posix, system
-from llamaherd.onhost.exclusivity import receive, take_within
 from llamaherd.onhost.files import cannot_write
 from llamaherd.onhost.posix import MOST_OUTPUT
+from llamaherd.onhost.reservation import receive, take_within
 from llamaherd.onhost.system import MOST_LINE, NOT_STARTED, TIMED_OUT, Ended, Entry, FailedError, Host, System
 from tests.support.inputs import TEXTS
 from tests.support.rigs import ROOT

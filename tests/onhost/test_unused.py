@@ -12,7 +12,7 @@ from llamaherd.layout import APT_ARCHIVES, BUILDS, KEPT, PRESETS, WORK
 from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.onhost.removal import Outcome, Use
 from llamaherd.onhost.system import Ended, Entry, FailedError, HeldError
-from llamaherd.onhost.unused import SOURCES, FoundThing, LookInput, RemoveInput, Things, look, remove
+from llamaherd.onhost.unused import SOURCES, FoundThing, RemoveInput, Things, UnusedInput, inspect, remove
 from tests.support.played_host import File
 from tests.support.service_host import killed_everywhere
 from tests.support.store_host import document
@@ -81,7 +81,7 @@ def built(**more: Any) -> BuiltHost:
 
 
 def test_what_is_there() -> None:
-    found = look(LookInput(3), built(of_image="boxed"))
+    found = inspect(UnusedInput(3), built(of_image="boxed"))
     assert found.things == (
         FoundThing("build", BUILD, 30),
         FoundThing("build", OLD, 30),
@@ -93,15 +93,15 @@ def test_what_is_there() -> None:
     )
     assert (found.needs, found.building) == ((Use("container", "boxed", IMAGE),), False)
     assert decode(Things, parse_document(dump(found).encode())) == found
-    assert look(LookInput(3), BuiltHost({}, images=[])).things == (FoundThing("packages", "apt", 0),)
-    assert look(LookInput(3), built(building=True)).building
+    assert inspect(UnusedInput(3), BuiltHost({}, images=[])).things == (FoundThing("packages", "apt", 0),)
+    assert inspect(UnusedInput(3), built(building=True)).building
 
 
 def test_who_needs_what() -> None:
     host = built()
     host.files["/etc/systemd/system/mine.service"] = File(f"ExecStart={BUILDS}/{BUILD}/bin/llama-server -m x")
     host.files[f"{KEPT}/llama-chat/last/file"] = File(f"image: {IMAGE}\nconfig: {PRESETS}/{PRESET}\n")
-    needs = look(LookInput(0), host).needs
+    needs = inspect(UnusedInput(0), host).needs
     assert Use("unit", "mine.service", f"{BUILD}/bin/llama-server -m x") in needs
     assert {use.path for use in needs if use.kind == "kept"} == {IMAGE, OLD, PRESET}
     done = remove(ALL, host)

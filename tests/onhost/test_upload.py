@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from llamaherd.onhost.store import MANIFEST, manifest_line
+from llamaherd.onhost.store import ADMIT_SECONDS, MANIFEST, ReceiveInput, manifest_line, receive
 from llamaherd.onhost.system import Entry, FailedError
-from llamaherd.onhost.upload import ADMIT_SECONDS, ReceiveInput, receive
 from tests.support.played_host import File, PlayedPartialFile
 from tests.support.service_host import ServiceHost, killed_everywhere
 

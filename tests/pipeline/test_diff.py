@@ -10,7 +10,7 @@ import pytest
 
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Connect
-from llamaherd.onhost.queries import MOST_TEXT, KeysFound, KeysInput, TextsFound, TextsInput, find_keys, read_texts
+from llamaherd.onhost.files import MOST_TEXT, KeysFound, KeysInput, TextsFound, TextsInput, find_keys, read_texts
 from llamaherd.onhost.system import Host
 from llamaherd.pipeline import diff
 from llamaherd.pipeline.diff import query_diffs, text_diff

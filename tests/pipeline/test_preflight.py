@@ -253,7 +253,12 @@ def test_a_compiler_elsewhere_is_not_judged() -> None:
 
 NOTES = {
     "less RAM": (["memory | 100000000"], "RAM", "102 GB", "what is planned for RAM may not fit"),
-    "more RAM": (["memory | 263000000"], "RAM", "269 GB", "the inventory says 192 GB of RAM, and there are 269 GB"),
+    "more RAM": (
+        ["memory | 263000000"],
+        "RAM",
+        "269 GB",
+        "the inventory declares 192 GB of RAM, but the host has 269 GB",
+    ),
     "an AMX that is not declared": (["amx"], "AMX", "yes", "holds most matrices twice"),
     "a kernel that waits": (["kernel | 6.8.0-88-generic | 6.8.0-90-generic"], "kernel", KERNEL, "next boot starts 6.8"),
     "Secure Boot": (["secure-boot | on", "mok | new"], "Secure Boot", "on, the key for modules is not", "is enrolled"),

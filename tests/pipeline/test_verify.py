@@ -21,8 +21,8 @@ from llamaherd.pipeline.verify import facts_of, judge_host, verify_input
 from llamaherd.plan import BuildPlan, ImagePlan, InstancePlan, ModelFile, ModelPlan, Plan, TextFile
 from llamaherd.role.report import Check, Report
 from roles import ROLES
-from roles.serve.container_limits import declared_limits
 from roles.serve.onhost.model import Responses, ServerFound, VerifiedServers
+from roles.serve.state import declared_limits
 from tests.support.rigs import cpu_rig, planned, reached, served
 
 VERB = "serve.verification.verify"
@@ -215,7 +215,7 @@ def test_stopped_servers_fail_and_the_rest_is_still_reported() -> None:
         ('"spec": "88bc', '"spec": "0000', "drafter process", "declared is 88bc115cb8eb"),
         ('"8192",', '"4096",', "chat process", "`4096`"),
         ('"sha256": "e5e3', '"sha256": "0000', "chat process", "its binary"),
-        (r"253113024\t", r"25311302\t", "chat files", "has 25311302 bytes, the lock says 253113024"),
+        (r"253113024\t", r"25311302\t", "chat files", "has 25311302 bytes, but the lock contains 253113024"),
         (r"\ttiny-moe.gguf", r"\tother.gguf", "drafter files", "is not there"),
         ("0100007F:1F90", "00000000:1F90", "chat listens", "port 8080 on 0.0.0.0, declared is 127.0.0.1"),
         ("0100007F:1F90", r"0100007F:1F90\n0200000A:1F90", "chat listens", "10.0.0.2 and 127.0.0.1"),

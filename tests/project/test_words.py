@@ -12,9 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     *("checks", "deploy", "diagnostics", "fleet", "gguf", "host", "inventory", "lock", "measure", "memory", "onhost"),
-    *("pipeline", "plan", "reference", "role", "scaffold", "store", "text"),
+    *("pipeline", "plan", "reference", "role", "roles", "scaffold", "store", "text"),
 )
-"""The packages of llamaherd whose words are checked; add a package when it is clean."""
+"""The packages whose words are checked: roles, and packages of llamaherd; add a package when it is clean."""
 
 PRIVATE = re.compile(
     r"\b(?:told|tells?|says?|said|saying|asks|asked|asking|answers?|answered|answering|looks?|looked|seen|sees"
@@ -38,8 +38,8 @@ VERBS = frozenset(
         Fill Filter Find Finish Fit Fix Follow Forget Format Free Generate Give Group Guess Hash Hide Hold
         Ignore Include Insert Inspect Install Join Judge Keep Kill Leave Let Limit Link List Load Lock Log Make
         Map Mark Match Measure Merge Migrate Move Name Normalise Note Number Open Order Parse Pass Pause Perform
-        Pick Place Plan Play Point Predict Prepare Print Probe Protect Prove Provide Prune Push Put Query Queue
-        Quote Raise Read Receive Record Refuse Register Reject Release Reload Remember Remove Rename Render
+        Pick Place Plan Play Point Predict Prepare Print Probe Protect Prove Provide Prune Pull Push Put Query Queue
+        Quote Raise Read Receive Record Redirect Refuse Register Reject Release Reload Remember Remove Rename Render
         Renew Repair Repeat Replace Report Request Require Reserve Reset Resolve Restart Restore Resume Return
         Reverse Revoke Roll Rotate Round Run Save Scale Scan Search Select Send Serve Set Shorten Show Simulate
         Sit Skip Sleep Smooth Sort Split Spread Stage Start Stop Store Stream Strip Subtract Suggest Sum Swap
@@ -52,7 +52,8 @@ VERBS = frozenset(
 
 
 def modules(package: str) -> Iterator[tuple[str, ast.Module]]:
-    for file in sorted((ROOT / "llamaherd" / package).rglob("*.py")):
+    folder = ROOT if package == "roles" else ROOT / "llamaherd"
+    for file in sorted((folder / package).rglob("*.py")):
         yield str(file.relative_to(ROOT)), ast.parse(file.read_text(encoding="utf-8"))
 
 

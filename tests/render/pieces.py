@@ -30,11 +30,10 @@ from llamaherd.plan import (
 from llamaherd.role.changes import Change, DeferredVerb, RunScript, Say
 from roles.chat_page import KEY_FILE as CHAT_KEY
 from roles.chat_page import changes_with as chat_changes
-from roles.gateway import GatewayState
+from roles.gateway import GatewayState, unit_spec
 from roles.gateway import changes_with as gateway_changes
 from roles.gateway.config import configuration, spec_of
 from roles.gateway.onhost import RunningState
-from roles.gateway.plan import unit_spec
 from roles.models.changes import ModelSource, fetch_job, to_fetch
 from roles.monitoring import MonitoringState
 from roles.monitoring.plan import unit_spec as unit_of

@@ -12,8 +12,8 @@ from llamaherd.plan import (
 )
 from llamaherd.render import render
 from roles.gateway.config import configuration, maps, reader
+from roles.nvidia_driver.changes import undo_file
 from roles.nvidia_driver.plan import version_hold
-from roles.nvidia_driver.rollback import undo_file
 from tests.bench.grouped import watched
 from tests.render.pieces import (
     beside_text,

@@ -11,8 +11,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.layout import INCOMING
 from llamaherd.onhost.drift import DriftInput
 from llamaherd.onhost.servers import ContainerState, UnitState
-from llamaherd.onhost.store import LookInput
-from llamaherd.onhost.upload import ReceiveInput
+from llamaherd.onhost.store import ReceiveInput, StoreInput
 from llamaherd.role.apt import nvidia_repository, repository_changes
 from llamaherd.role.changes import Change, RunVerb
 from llamaherd.store.files import files_once, hash_input
@@ -27,8 +26,7 @@ from roles.cuda_toolkit import toolkit_changes
 from roles.engines import build_changes
 from roles.engines import inspection_input as inspected_builds
 from roles.models import inspection_input as inspected_store
-from roles.models.changes import begin_changes, model_changes
-from roles.models.sources import share_input
+from roles.models.changes import begin_changes, model_changes, share_input
 from roles.power import inspection_input as inspected_power
 from roles.serve.blue_green import candidate_input
 from roles.serve.changes import project_changes, unit_changes
@@ -115,10 +113,10 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
     "share": lambda: queried(
         "models.share.share", share_input(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token")
     ),
-    "store_look": lambda: queried("llamaherd.store.look", LookInput("/var/lib/llamaherd/models")),
+    "store_look": lambda: queried("llamaherd.store.inspect", StoreInput("/var/lib/llamaherd/models")),
     "store_prune": lambda: queried("llamaherd.store.prune", prune_input("/var/lib/llamaherd/models", REMOVALS)),
-    "store_hash": lambda: queried("llamaherd.hashes.hash", hash_input(files_once(GPU))),
-    "receive": lambda: queried("llamaherd.upload.receive", received()),
+    "store_hash": lambda: queried("llamaherd.store.hash", hash_input(files_once(GPU))),
+    "receive": lambda: queried("llamaherd.store.receive", received()),
     "drift_write": lambda: queried("llamaherd.drift.write", DriftInput("llamaherd_diff_seconds 7\n")),
     "prune_remove": lambda: queried("llamaherd.unused.remove", remove_input(UNUSED, 3)),
     "image": lambda: image_changes(CPU.images[0], HostState()),

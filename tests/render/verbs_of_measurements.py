@@ -7,7 +7,7 @@ from collections.abc import Callable
 from llamaherd.measure.bench.reservation import limits_input
 from llamaherd.measure.meter.meter import meter_input
 from llamaherd.measure.trials.trial import Variant
-from llamaherd.onhost.exclusivity import ExclusivityInput
+from llamaherd.onhost.reservation import MeasurementLockInput
 from llamaherd.plan.plan import instances_of
 from tests.render.pieces import instance, taking
 from tests.render.plans import CPU, GPU, GROUP, KEYED
@@ -19,9 +19,9 @@ ALONE = Variant("A", "gpu/reasoner", taking(REASONER))
 TWO = (Variant("A", "cpu/chat", CHAT), Variant("B", "cpu/chat with batch=1024", CHAT))
 
 INPUTS: dict[str, tuple[str, Callable[[], object]]] = {
-    "measure_alone": ("llamaherd.exclusivity.hold", lambda: ExclusivityInput("tom on desk")),
-    "limits": ("llamaherd.limits.hold", lambda: limits_input(["GPU-3090", "GPU-5090"], 600)),
-    "limits_within": ("llamaherd.limits.hold", lambda: limits_input(["GPU-3090"], 600, within=True)),
+    "measure_alone": ("llamaherd.reservation.hold_measurement", lambda: MeasurementLockInput("tom on desk")),
+    "limits": ("llamaherd.reservation.hold_limits", lambda: limits_input(["GPU-3090", "GPU-5090"], 600)),
+    "limits_within": ("llamaherd.reservation.hold_limits", lambda: limits_input(["GPU-3090"], 600, within=True)),
     "meter_of_a_unit": ("llamaherd.meter.watch", lambda: meter_input(instance(KEYED, "chat"), 300)),
     "meter_of_a_groups_instance": ("llamaherd.meter.watch", lambda: meter_input(instances_of(GROUP)[1], 300)),
     "meter_of_a_container": ("llamaherd.meter.watch", lambda: meter_input(instance(KEYED, "drafter"), 7200)),

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from llamaherd.fleet.status import status_input
+from llamaherd.onhost.files import KeysInput, TextsInput
 from llamaherd.onhost.gateway import DrainInput, ReadyInput, RenewInput
 from llamaherd.onhost.hardware import HardwareInput
-from llamaherd.onhost.host_lock import HoldInput, UnlockInput
-from llamaherd.onhost.queries import KeysInput, TextsInput
+from llamaherd.onhost.reservation import RunLockInput, UnlockInput
 from tests.render.pieces import memory_input
 from tests.render.plans import CPU, GATEWAY, GPU
 from tests.render.verbs import indented
 
 QUERIES: dict[str, Callable[[], str]] = {
-    "host_hold": lambda: indented("llamaherd.host_lock.hold", HoldInput("duo", "tom on desk", 60)),
-    "query_keys": lambda: indented("llamaherd.queries.keys", KeysInput(("chat", "small-group"))),
-    "query_texts": lambda: indented("llamaherd.queries.texts", TextsInput(("/etc/one", "/etc/o'ne two"))),
+    "host_hold": lambda: indented("llamaherd.reservation.hold_run", RunLockInput("duo", "tom on desk", 60)),
+    "query_keys": lambda: indented("llamaherd.files.keys", KeysInput(("chat", "small-group"))),
+    "query_texts": lambda: indented("llamaherd.files.texts", TextsInput(("/etc/one", "/etc/o'ne two"))),
     "gateway_drain": lambda: indented("llamaherd.gateway.drain", DrainInput("box.chat", 60, 900)),
     "gateway_ready": lambda: indented("llamaherd.gateway.ready", ReadyInput("box.chat", ours=True)),
     "gateway_renew": lambda: indented("llamaherd.gateway.renew", RenewInput("box.chat")),
@@ -25,5 +25,5 @@ QUERIES: dict[str, Callable[[], str]] = {
     "status_gpus": lambda: indented("llamaherd.status.inspect", status_input(GPU)),
     "query_hardware": lambda: indented("llamaherd.hardware.inspect", HardwareInput()),
     "query_memory": lambda: indented("llamaherd.engine_memory.estimate", memory_input("reasoner", "boxed")),
-    "host_unlock": lambda: indented("llamaherd.host_lock.unlock", UnlockInput()),
+    "host_unlock": lambda: indented("llamaherd.reservation.unlock", UnlockInput()),
 }

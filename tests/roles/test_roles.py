@@ -188,7 +188,7 @@ def test_what_stands_in_the_way_stops_it_before_anything_changes(plan: Plan, cap
     assert ran.changed == []
     assert not ran.steps
     said = caplog.text
-    assert "this host runs debian-12, the inventory says debian-13" in said
+    assert "this host runs debian-12, but the inventory declares debian-13" in said
     assert "port 8080 of instance `chat` is taken by nc (process 7)" in said
     assert "/var/lib has 1.0 kB free" in said
 

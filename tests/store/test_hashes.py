@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.host.program import request
-from llamaherd.onhost.hashes import FileHash, HashedFile, Hashes, HashInput, hash_files
+from llamaherd.onhost.store import FileHash, HashedFile, Hashes, HashInput, hash_files
 from llamaherd.onhost.system import FailedError, HeldError
 from llamaherd.plan import ModelFile
 from llamaherd.store.files import HashProgress, checks_of, progress_of
@@ -157,7 +157,7 @@ def test_nobody_hashes_once_nobody_listens(tmp_path: Path) -> None:
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY)
     assert process.stdin
     assert process.stdout
-    process.stdin.write(request("llamaherd.hashes.hash", given))
+    process.stdin.write(request("llamaherd.store.hash", given))
     process.stdin.close()
     assert json.loads(process.stdout.readline()) == {"event": "progress", "text": f"at 0 0 {200 << 30}"}
     process.stdout.close()

@@ -11,9 +11,8 @@ from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock
 from llamaherd.onhost.document import decode, dump, parse_document
-from llamaherd.onhost.hashes import FileHash, Hashes
 from llamaherd.onhost.removal import Use
-from llamaherd.onhost.store import BLOCK, StoredFile, StoreState
+from llamaherd.onhost.store import BLOCK, FileHash, Hashes, StoredFile, StoreState
 from llamaherd.plan import InstancePlan, ModelFile, ModelPlan, Plan, StorePlan
 from llamaherd.store.files import FileCheck, HashProgress, ModelCheck, checks_of, files_once, hash_input
 from llamaherd.store.holdings import LEFT, Holdings, Removal, User, judge_store

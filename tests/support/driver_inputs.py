@@ -14,10 +14,9 @@ from llamaherd.layout import (
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.files import WrittenFile
 from llamaherd.role.changes import written_files
-from roles.nvidia_driver.changes import NAMES
+from roles.nvidia_driver.changes import NAMES, undo_file
 from roles.nvidia_driver.onhost.packages import Driver, InstallInput, install
 from roles.nvidia_driver.onhost.undo import UndoInput, WayBack
-from roles.nvidia_driver.rollback import undo_file
 from tests.support.driver_host import DAEMON, DKMS, DRIVER, LIBRARY, SMI, DriverHost, driver_host
 from tests.support.played_host import File
 

@@ -31,8 +31,8 @@ from llamaherd.layout import GATEWAY, GATEWAY_RUN
 from llamaherd.lock import Lock, LockedImage
 from llamaherd.onhost.gateway import parse_status
 from llamaherd.plan import GatewayPlan, Plan, TextFile
+from roles.gateway import plan_gateway
 from roles.gateway.config import GatewayKeys, certificate, configuration, maps, reader
-from roles.gateway.plan import plan_gateway
 from tests.support.ours import plan
 from tests.support.rigs import ROOT, Declared, changed, cpu_rig, gpu_rig
 

@@ -611,6 +611,6 @@ class PlayedHost:
         del system, need, own, others
         return ""
 
-    def lacks_beside(self, system: object, room: Room, candidate: CandidateInput | None) -> str:
+    def lacks_room(self, system: object, room: Room, candidate: CandidateInput | None) -> str:
         del system, room, candidate
         return "" if self.room else "GPU 0 has 1.0 GB free, and it takes 9.0 GB"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from llamaherd.plan import MonitoringPlan, Plan, WatcherPlan
-from roles.monitoring.config import key_files
+from roles.monitoring.plan import key_files
 
 PACKAGES = ("prometheus", "prometheus-alertmanager", "prometheus-node-exporter")
 _UNPACKED = Path(sys.prefix) / "prometheus"

@@ -23,15 +23,15 @@ from roles import ROLES
 from roles.chat_page import KEY_FILE as CHAT_KEY
 from roles.chat_page import ROOT_FILE as CHAT_ROOT
 from roles.container_runtime import PACKAGES as TOOLKIT_PACKAGES
+from roles.container_runtime import merge as merge_settings
 from roles.container_runtime import pins
-from roles.container_runtime.daemon import merge as merge_settings
+from roles.gateway import unit_spec
 from roles.gateway.config import GatewayKeys, configuration, maps, reader, spec_of
-from roles.gateway.plan import unit_spec
 from roles.monitoring import key_places
-from roles.monitoring.config import key_files
+from roles.monitoring.plan import key_files
 from roles.monitoring.plan import unit_spec as unit_of
 from roles.nvidia_driver.plan import version_hold
-from roles.serve.container_limits import declared_limits
+from roles.serve.state import declared_limits
 from roles.virtual_address import unit_spec as address_spec
 from tests.support.ours import plan
 

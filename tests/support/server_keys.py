@@ -38,7 +38,7 @@ sys.path.insert(0, {str(ROOT)!r})
 from tests.support.ssh_program import read_document, run_program
 
 document = read_document()
-if document["verb"] != "llamaherd.queries.keys":
+if document["verb"] != "llamaherd.files.keys":
     sys.exit("only keys are queried here")
 if (there / "lies").exists():
     print('{{"event":"result","value":{{"names":["another"]}}}}')

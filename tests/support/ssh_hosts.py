@@ -32,11 +32,11 @@ print("llamaherd: a shell is there", flush=True)
 script = ""
 for line in sys.stdin:
     script += line
-    if '"verb":"llamaherd.host_lock.hold"' in line:
+    if '"verb":"llamaherd.reservation.hold_run"' in line:
         print('{{"event":"value","value":"held"}}', flush=True)  # and then until the controller has ended
     elif line == "}}\\n" and "echo 'llamaherd: go'" in script:
         print("llamaherd: go", flush=True)  # the document follows
-if script and "llamaherd.host_lock.hold" not in script:
+if script and "llamaherd.reservation.hold_run" not in script:
     inspects = '"verb":"inspect"' in script
     asks = inspects or '"verb":"llamaherd.releases.read"' in script or {BEGIN!r} in script
     with open(there.parent / "log", "a") as log:

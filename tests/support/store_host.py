@@ -14,9 +14,8 @@ from llamaherd.host.program import request
 from llamaherd.layout import FETCH_RUN, INCOMING, LOCKS
 from llamaherd.onhost import system
 from llamaherd.onhost.document import decode, dump, parse_document
-from llamaherd.onhost.hashes import Hashes
 from llamaherd.onhost.removal import Outcome
-from llamaherd.onhost.store import LookInput, StoreState
+from llamaherd.onhost.store import Hashes, StoreInput, StoreState
 from llamaherd.onhost.system import Ended, Entry, Host
 from llamaherd.onhost.verbs import perform
 from llamaherd.plan import ModelFile, ModelPlan, Plan, StorePlan
@@ -64,7 +63,7 @@ class StoreHost:
 
     def look(self) -> StoreState:
         """Return what lies there, as it comes in a document."""
-        found = perform(document("llamaherd.store.look", LookInput(str(self.store))), self.system)
+        found = perform(document("llamaherd.store.inspect", StoreInput(str(self.store))), self.system)
         return decode(StoreState, parse_document(dump(found).encode()))
 
     def holdings(self, *models: ModelPlan) -> Holdings:
@@ -104,7 +103,7 @@ class StoreHost:
     def hash(self, *models: ModelPlan) -> list[FileCheck]:
         """What hashing says of these models' files."""
         wanted = files_once(self.plan(*models))
-        found = perform(document("llamaherd.hashes.hash", hash_input(wanted)), self.system)
+        found = perform(document("llamaherd.store.hash", hash_input(wanted)), self.system)
         return [*checks_of(wanted, decode(Hashes, parse_document(dump(found).encode()))).values()]
 
 

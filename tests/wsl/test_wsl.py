@@ -25,11 +25,10 @@ from llamaherd.plan import Plan, WslPlan
 from llamaherd.role.changes import Change, RunVerb
 from roles import ROLES
 from roles.base.onhost import Found as BaseFound
-from roles.wsl import inspection_input, profile_of, state_parts, wsl_changes, wsl_notes, wsl_refusals
+from roles.wsl import SCRIPTS, inspection_input, profile_of, state_parts, wsl_changes, wsl_notes, wsl_refusals
 from roles.wsl.onhost import BACKUP, FilesInput, find_windows, inspect
 from roles.wsl.onhost import Found as WslFound
 from roles.wsl.onhost import InspectInput as WslQuestion
-from roles.wsl.plan import SCRIPTS
 from tests.support.drifts import Drift
 from tests.support.ours import parse_state, refusals, show_plan
 from tests.support.rigs import KEY, PROFILE, converged, cpu_rig, gpu_rig, planned, wsl_rig

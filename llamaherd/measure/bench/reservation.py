@@ -15,8 +15,7 @@ from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.layout import LOCKS
 from llamaherd.measure.client.http_client import Target
-from llamaherd.onhost.exclusivity import HELD, ExclusivityInput
-from llamaherd.onhost.limits import LimitsInput
+from llamaherd.onhost.reservation import HELD, LimitsInput, MeasurementLockInput
 from llamaherd.plan import InstancePlan
 from llamaherd.text.numbers import parse_real
 from llamaherd.text.quoting import url_host
@@ -94,7 +93,9 @@ class ServerConnection:
     def _keep_others_off(self, shell: Shell) -> None:
         # Kept: its lines are read until the connection ends.
         self._patience.renew(_LOCK_SECONDS)
-        self._said = shell.converse("llamaherd.exclusivity.hold", ExclusivityInput(self._who), self._patience)
+        self._said = shell.converse(
+            "llamaherd.reservation.hold_measurement", MeasurementLockInput(self._who), self._patience
+        )
         if next(self._said, None) == HELD:
             return
         *_, why = ("it does not report why", *shell.complaints)
@@ -172,7 +173,7 @@ class PowerHold:
         self._shell = Shell(self._connect, fresh=True)
         try:
             self._begin_to_wait()
-            self._lines = self._shell.converse("llamaherd.limits.hold", self._given, self._patience)
+            self._lines = self._shell.converse("llamaherd.reservation.hold_limits", self._given, self._patience)
             while (line := self._hear("gpu", "armed")) != "armed":
                 found = PowerRange.parse(line)
                 if why := found.refuses(self._limits):

@@ -260,7 +260,7 @@ class Trial:
         files = [*units, *([TextFile(path=str(ARMS_TEXT), text=self.text)] if self.text else [])]
         return TrialsInput(
             name=self.servers[0].instance.service,
-            who=" ".join(self.who.split())[:_MOST_CHARACTERS],
+            holder=" ".join(self.who.split())[:_MOST_CHARACTERS],
             servers=tuple(_needs(each, side_by_side=not self.stops) for each in self.servers),
             stops=tuple(StoppedServer(each.service, str(KEPT / each.service)) for each in self.stops),
             drain_seconds=max((each.drain for each in self.stops), default=0),

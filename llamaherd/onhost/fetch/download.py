@@ -11,11 +11,19 @@ from datetime import datetime
 from pathlib import Path
 
 from llamaherd.onhost.fetch.http_client import Body, ChangedError, Connections, RangeIgnoredError, request_range
-from llamaherd.onhost.fetch.job import File, Job, Limits, Rule
+from llamaherd.onhost.fetch.job import (
+    FetchError,
+    File,
+    Job,
+    Limits,
+    Progress,
+    Rule,
+    show_duration,
+    show_part,
+    show_size,
+)
 from llamaherd.onhost.fetch.part import DiskFullError, StorageError, free_bytes
-from llamaherd.onhost.fetch.report import FetchError, Progress, show_duration, show_part, show_size
-from llamaherd.onhost.fetch.source import LaterError, Offer, RefusedError, Supplier
-from llamaherd.onhost.fetch.transfer import Claim, Transfer
+from llamaherd.onhost.fetch.transfer import Claim, LaterError, Offer, RefusedError, Supplier, Transfer
 
 _SLICE = 0.05  # seconds of the allowed rate that one read may take
 _LEAST = 512  # bytes of one read, where the rate is very low
@@ -113,7 +121,7 @@ def _again(supplier: Supplier) -> str:
 _AT_ONCE = 3  # files: while one is hashed to its end, the next is fetched
 _BUFFER = 256 << 10  # bytes of one read
 _SYNC_EVERY = 5.0  # seconds; so that little is left to be written when a file is complete
-_LOOK = 0.2  # seconds between two checks for something to fetch
+_CHECK_SECONDS = 0.2  # seconds between two checks for something to fetch
 _JOIN = 2.0  # seconds; a thread that still waits for a server then is left behind
 
 
@@ -169,7 +177,7 @@ class Fetch:
         if not self._transfers:
             return []
         self._refuse_without_room()
-        threads = [self._thread(self._bring_all) for _ in range(min(_AT_ONCE, len(self._transfers)))]
+        threads = [self._thread(self._run_transfers) for _ in range(min(_AT_ONCE, len(self._transfers)))]
         threads += [self._thread(self._work) for _ in range(self._job.connections)]
         threads.append(self._thread(self._sync_all))
         ticker = ProgressLine(self._transfers, self._suppliers)
@@ -221,14 +229,14 @@ class Fetch:
         thread.start()
         return thread
 
-    def _bring_all(self) -> None:
+    def _run_transfers(self) -> None:
         """Fetch one file after the other, until none is waiting."""
         while not self._over.is_set():
             with self._changed:
                 if not self._waiting:
                     return
                 transfer = self._waiting.popleft()
-            transfer.bring()
+            transfer.run()
             if transfer.error is None and not self._over.is_set():
                 self._progress.note(f"{transfer.file.name} is complete: {show_size(transfer.file.size)}")
             with self._changed:
@@ -252,18 +260,18 @@ class Fetch:
                 for transfer in self._transfers:
                     if claim := transfer.claim():
                         return claim
-                self._changed.wait(_LOOK)
+                self._changed.wait(_CHECK_SECONDS)
         return None
 
     def _carry_out(self, claim: Claim, lines: Connections, buffer: memoryview) -> None:
-        offer, transfer, asked_at, got = claim.offer, claim.transfer, time.monotonic(), 0
+        offer, transfer, requested_at, got = claim.offer, claim.transfer, time.monotonic(), 0
         try:
             with request_range(lines, offer, claim.start, claim.end, transfer.file.size) as body:
                 while body.at < body.end and not claim.revoked and not self._over.is_set():
                     got += self._pass_on(claim, body, buffer)
         except LaterError as later:
             # An interrupted transfer continues at once.
-            if not got and offer.supplier.failed(asked_at, later):
+            if not got and offer.supplier.failed(requested_at, later):
                 transfer.refuse(offer, offer.gave_up())
         except RefusedError as reason:
             transfer.refuse(offer, reason)

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
 from llamaherd.onhost.fetch.job import Limits
-from llamaherd.onhost.fetch.source import (
+from llamaherd.onhost.fetch.transfer import (
     LaterError,
     Offer,
     RefusedError,
@@ -113,13 +113,13 @@ class Connections:
         connection = self._kept.get(origin_of(url))
         if connection and connection.sock:
             try:
-                return self._ask(connection, target, headers)
+                return self._request_once(connection, target, headers)
             except TimeoutError:
                 raise
             except (OSError, http.client.HTTPException):
                 # The server may have closed it since, as it may. On a new connection it counts as a failure.
                 pass
-        return self._ask(self._opened(url), target, headers)
+        return self._request_once(self._opened(url), target, headers)
 
     def drop(self, url: str) -> None:
         """Close the connection to this origin: the rest on it is useless."""
@@ -147,7 +147,7 @@ class Connections:
         self._kept[origin_of(url)] = connection
         return connection
 
-    def _ask(
+    def _request_once(
         self, connection: http.client.HTTPConnection, target: str, headers: Mapping[str, str]
     ) -> http.client.HTTPResponse:
         connection.request("GET", target, headers=dict(headers))
@@ -226,7 +226,7 @@ def request_range(lines: Connections, offer: Offer, start: int, end: int, size: 
     """
     first = offer.target
     try:
-        return _asked(lines, offer, first, start, end, size)
+        return _receive_head(lines, offer, first, start, end, size)
     except (RefusedError, LaterError) as error:
         if first == offer.source.url:
             raise
@@ -234,10 +234,10 @@ def request_range(lines: Connections, offer: Offer, start: int, end: int, size: 
         offer.forget_target()
         if isinstance(error, LaterError):
             raise
-        return _asked(lines, offer, offer.source.url, start, end, size)
+        return _receive_head(lines, offer, offer.source.url, start, end, size)
 
 
-def _asked(lines: Connections, offer: Offer, url: str, start: int, end: int, size: int) -> Body:
+def _receive_head(lines: Connections, offer: Offer, url: str, start: int, end: int, size: int) -> Body:
     headers = {"Accept-Encoding": "identity", "User-Agent": "llamaherd"}
     # Another thread may have found that ranges are ignored since a part was claimed: the part stays a part.
     if not (offer.ignores_ranges and (start, end) == (0, size)):

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from llamaherd.onhost.fetch.adopt import adopt
 from llamaherd.onhost.fetch.download import fetch
-from llamaherd.onhost.fetch.job import load_job
-from llamaherd.onhost.fetch.report import FetchError, Progress
+from llamaherd.onhost.fetch.job import FetchError, Progress, load_job
 from llamaherd.onhost.fetch.share import serve_store
 
 _STOPPED = 143

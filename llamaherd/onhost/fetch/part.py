@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from llamaherd.onhost.fetch.report import FetchError, show_size
+from llamaherd.onhost.fetch.job import FetchError, show_size
 
 
 class StorageError(FetchError):

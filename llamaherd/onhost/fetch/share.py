@@ -20,8 +20,8 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, BinaryIO
 
 from llamaherd.onhost.fetch import manifest
+from llamaherd.onhost.fetch.job import FetchError, Progress, show_size
 from llamaherd.onhost.fetch.manifest import Vouched
-from llamaherd.onhost.fetch.report import FetchError, Progress, show_size
 
 
 class SharedStore:
@@ -80,7 +80,7 @@ def _state(path: Path) -> tuple[int, int, int]:
 
 _CONNECTIONS = 64
 _PATIENCE = 30.0  # seconds
-_LOOK = 0.25  # seconds between two checks for silent clients, and for the end
+_CHECK_SECONDS = 0.25  # seconds between two checks for silent clients, and for the end
 _UNSENT = 256 * 1024
 _SENT_AT_ONCE = 64 * 1024 * 1024
 _LONGEST = 24 * 3600.0  # seconds that a token is valid, however often it is used
@@ -138,7 +138,7 @@ class _Server(ThreadingMixIn, TCPServer):
     allow_reuse_address = True
     daemon_threads = True
     request_queue_size = _CONNECTIONS
-    timeout = _LOOK
+    timeout = _CHECK_SECONDS
 
     def __init__(
         self, shelf: SharedStore, secrets: Path, bind: str, port: int, patience: float, idle: float, longest: float
@@ -170,7 +170,7 @@ class _Server(ThreadingMixIn, TCPServer):
             if len(self._silent_since) < _CONNECTIONS:
                 self.handle_request()
             else:
-                time.sleep(_LOOK)
+                time.sleep(_CHECK_SECONDS)
             self._drop_the_silent()
             if self._sent != yielded and time.monotonic() - when >= 1:
                 yielded, when = self._sent, time.monotonic()
@@ -191,7 +191,7 @@ class _Server(ThreadingMixIn, TCPServer):
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
-    def knows(self, authorization: str) -> Path | None:
+    def token_file(self, authorization: str) -> Path | None:
         """Return the file of the token in a header; None for an invalid one. Tokens may change at any time."""
         scheme, _, token = authorization.partition(" ")
         sent = token.strip().encode("latin-1")
@@ -282,19 +282,19 @@ class _Handler(BaseHTTPRequestHandler):
     def _respond(self) -> None:
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
             self.close_connection = True  # an unrequested body would be read as the next request
-        token = self.server.knows(self.headers.get("Authorization", ""))
+        token = self.server.token_file(self.headers.get("Authorization", ""))
         if token is None:
-            self._say(HTTPStatus.UNAUTHORIZED, headers={"WWW-Authenticate": "Bearer"})
+            self._reply(HTTPStatus.UNAUTHORIZED, headers={"WWW-Authenticate": "Bearer"})
             return
         with self.server.answering(self.connection, token):
             if self.path == "/":
                 names = json.dumps(self.server.shelf.names()).encode()
-                self._say(HTTPStatus.OK, names, {"Content-Type": "application/json"})
+                self._reply(HTTPStatus.OK, names, {"Content-Type": "application/json"})
             elif stream := self.server.shelf.find(self.path.removeprefix("/")):
                 with stream:
                     self._send_file(stream, f'"{self.path.removeprefix("/")}"')
             else:
-                self._say(HTTPStatus.NOT_FOUND)
+                self._reply(HTTPStatus.NOT_FOUND)
 
     def _send_file(self, stream: BinaryIO, etag: str) -> None:
         """Send a file, or the requested part of it."""
@@ -303,7 +303,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("If-Range", etag) == etag:
             wanted = byte_range(self.headers.get("Range", ""), size)
         if wanted is not None and not wanted:
-            self._say(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, headers={"Content-Range": f"bytes */{size}"})
+            self._reply(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, headers={"Content-Range": f"bytes */{size}"})
             return
         part = range(size) if wanted is None else wanted
         headers = {"Content-Type": "application/octet-stream", "ETag": etag, "Accept-Ranges": "bytes"}
@@ -325,7 +325,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.count(sent)
             at += sent
 
-    def _say(self, status: HTTPStatus, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
+    def _reply(self, status: HTTPStatus, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
         self._head(status, len(body), headers or {})
         if self.command != "HEAD":
             self.wfile.write(body)

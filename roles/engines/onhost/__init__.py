@@ -25,7 +25,7 @@ Stage = Literal["done", "built", "building", "intact", "damaged"]
 """`done`: finished. `built`: not admitted yet. `building`: a unit builds it. `intact`: modes, owners or times have
 changed, but no content. `damaged`: the content of a program has changed."""
 
-_TELL_SECONDS = 10
+_REPORT_SECONDS = 10
 
 _TAIL = "100000"
 """Bytes at the end of a log in which progress is found: a compiler may print much meanwhile."""
@@ -181,8 +181,8 @@ def _wait(given: BuildInput, work: str, unit: str, system: System) -> None:
                 f"the build of {given.engine.id} has not ended within {_limit(given.seconds)}; its logs are in {work}",
                 f"see with `ps -ef --forest` what hangs, end it with `systemctl stop {unit}`, and run again",
             )
-        if elapsed // _TELL_SECONDS > reported:
-            reported = elapsed // _TELL_SECONDS
+        if elapsed // _REPORT_SECONDS > reported:
+            reported = elapsed // _REPORT_SECONDS
             step = _progress(f"{work}/build.log", system) or "configuring"
             system.report(f"building {given.engine.id}: {step} after {elapsed} s")
 
@@ -299,7 +299,7 @@ def _own(system: System, path: str, *commands: list[str]) -> None:
 def vouch(given: VouchInput, system: System) -> None:
     """Accept a build that is what was built, though times, owners or permissions of its files have changed.
 
-    Raise FailedError where it is not. Other files are moved aside: a program may take a library beside it for its own.
+    Raise FailedError where it is not. Other files are moved aside: a program may load a library from its own folder.
     """
     home = f"{BUILDS}/{given.id}"
     try:
@@ -329,7 +329,7 @@ def _set_aside(file: str, system: System) -> None:
 
 
 def admit_source(given: SourceFileInput, system: System) -> None:
-    """Admit an archive that the controller has sent, if it is the one that the inventory names."""
+    """Accept an archive from the controller if it has the hash that the inventory declares."""
     sent, source = f"{INCOMING}/{given.sha256}", f"{CACHE}/sources/{given.sha256}"
     with system.lock("host", LOCK_WAIT, "letting an archive in"):
         if not system.entry(sent) and system.entry(source):
@@ -337,7 +337,7 @@ def admit_source(given: SourceFileInput, system: System) -> None:
         have = sha256sum(system, sent)
         if have != given.sha256:
             system.remove(sent)
-            raise FailedError(f"the archive arrived with sha256 {have}, the inventory says {given.sha256}")
+            raise FailedError(f"the archive arrived with sha256 {have}, but the inventory declares {given.sha256}")
         for command in (["chown", BUILD_USER, sent], ["chmod", "0644", sent], ["mv", "-f", sent, source]):
             ended = system.run(command, seconds=_COPY_SECONDS)
             if not ended.ok:

@@ -65,7 +65,7 @@ class CompileInput:
 
 
 def compile_engine(given: CompileInput, system: System) -> None:
-    """Compile an engine into `out`. Raise FailedError, and leave the reason in `failed`."""
+    """Build an engine in `out`. Raise FailedError, and write the reason to `failed`."""
     try:
         _compile(given, system)
     except (FailedError, OSError) as error:
@@ -155,7 +155,7 @@ def _fetch_archive(given: CompileInput, system: System) -> None:
     have = sha256sum(system, archive)
     if have != source.sha256:
         system.remove(archive)
-        raise FailedError(f"{name} has sha256 {have}, the inventory says {source.sha256}")
+        raise FailedError(f"{name} has sha256 {have}, but the inventory declares {source.sha256}")
     if not system.run(["tar", "-C", f"{given.work}/source", "-xf", archive], seconds=_LONG_SECONDS).ok:
         raise FailedError(f"{name} is no archive that tar can read")
 
@@ -209,7 +209,7 @@ def _configure(given: CompileInput, root: str, jobs: int, system: System) -> Non
     # ggml reads every GGML_ name there is, so that CMake counts none as unused; an undeclared one has no type.
     undeclared = [found[1] for found in map(_UNDECLARED.match, cached.split("\n")) if found]
     if unused := [*_unused(ended.out), *undeclared]:
-        raise FailedError(f"this engine does not know these CMake options: {' '.join(unused)}")
+        raise FailedError(f"this engine does not have these CMake options: {' '.join(unused)}")
     if given.cuda and not given.lists_devices and "CUDA not found" in ended.out:
         # This engine only warns, and builds for the CPU.
         raise FailedError(f"CUDA {given.cuda} was not found, so that the build is for the CPU alone")
@@ -251,7 +251,7 @@ def _start_server(given: CompileInput, system: System) -> str:
         flags = listed_flags(run("--help", "help.log").out)
         system.write(f"{given.work}/out/flags", flags, mode=0o644, owner=given.user)
     if given.cuda and given.lists_devices and "CUDA" not in run("--list-devices", "devices.log").out:
-        raise FailedError("this is a CUDA build, but its server sees no CUDA device: is the driver loaded?")
+        raise FailedError("this is a CUDA build, but its server finds no CUDA device: is the driver loaded?")
     devices = ("/dev/nvidiactl", "/dev/dxg")
     if given.cuda and not given.lists_devices and not any(system.entry(each) for each in devices):
         raise FailedError("this is a CUDA build, but there is no CUDA device on this host")
@@ -259,7 +259,7 @@ def _start_server(given: CompileInput, system: System) -> str:
 
 
 def listed_flags(help_: str) -> str:
-    """Return the flags of a server's help without their descriptions: by these, checks know what this build takes."""
+    """Return the flags of a server's help without their descriptions. Checks compare `extra_args` with them."""
     flags = [
         re.sub(r", +", ",", re.sub(r"  +[^- ].*$", "", line)).rstrip(" ")
         for line in help_.split("\n")

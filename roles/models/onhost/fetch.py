@@ -19,14 +19,14 @@ from roles.models.onhost import PROGRAM, make_folder, make_for_fetcher, reported
 
 RUN = str(FETCH_RUN)
 JOB, ID, WATCHERS = f"{RUN}.json", f"{RUN}.id", f"{RUN}.watchers"
-"""What root reads is root's: the folder beside is the fetching user's."""
+"""The files that root reads belong to root; the folder of the same name belongs to the fetching user."""
 _HOUR = 3600
 _SOON, _LATER = 20, 300
 """Seconds within which progress is reported every 2 s, and every 10 s; then every half minute."""
 
 
 @dataclass(frozen=True)
-class WantedFile:
+class RequestedFile:
     """A file that must be in the store."""
 
     folder: str
@@ -45,7 +45,7 @@ class FetchInput:
     what: str
     """What users read of it: `2 files of 35b (24 GB)`."""
     store: str
-    wanted: tuple[WantedFile, ...]
+    wanted: tuple[RequestedFile, ...]
     job: Mapping[str, object]
     """What the fetcher reads."""
     secrets: Mapping[str, Secret]

@@ -25,7 +25,7 @@ _LISTENS = "0A"
 
 @dataclass(frozen=True)
 class ShareInput:
-    """What a peer looks for, and how it reaches this host."""
+    """The files that a peer needs, and its address."""
 
     store: str
     wanted: tuple[str, ...]
@@ -42,19 +42,19 @@ class ShareInput:
 
 @dataclass(frozen=True)
 class Shared:
-    """Which of the wanted files are here, or why the store cannot be opened."""
+    """The requested files that are here, or the reason why the store cannot be opened."""
 
     files: tuple[str, ...] = ()
     refused: str = ""
 
 
 def share(given: ShareInput, system: System) -> Shared:
-    """Open the store, if it has any of the wanted files. Raise FailedError."""
+    """Open the store, if it has any of the requested files. Raise FailedError."""
     if not system.entry(LAUNCHER):
         return Shared(
-            refused="it was never deployed to by a version that can lend models; `herd up` that rig first",
+            refused="no version that shares models was deployed there; run `herd up` for that rig first",
         )
-    files = _wanted_here(given, system)
+    files = _find_requested(given, system)
     if not files:
         return Shared()
     with system.lock("share", LOCK_WAIT, "lending models"):
@@ -72,8 +72,8 @@ def share(given: ShareInput, system: System) -> Shared:
     return Shared(files)
 
 
-def _wanted_here(given: ShareInput, system: System) -> tuple[str, ...]:
-    """Return those of the wanted files that a manifest of the store lists."""
+def _find_requested(given: ShareInput, system: System) -> tuple[str, ...]:
+    """Return the requested files that a manifest of the store lists."""
     folders = [path.rpartition("/")[0] for path, found in system.tree(given.store) if path.endswith(f"/{MANIFEST}")]
     lines = [line.split("\t") for folder in folders for line in manifest_lines(system, folder) or ()]
     here = {fields[2] for fields in lines if len(fields) > 2}

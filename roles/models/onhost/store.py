@@ -193,7 +193,7 @@ def admit(given: AdmitInput, system: System) -> None:
 
 
 def _report_warnings(system: System) -> None:
-    """Report once what users should know about a fetch that succeeded."""
+    """Report the warnings of a successful fetch once."""
     for line in reported(system, WARNINGS):
         system.report(line)
     system.remove(WARNINGS)

@@ -34,8 +34,6 @@ SMI_SECONDS, MODPROBE_SECONDS = 30, 60
 _INSTALL_SECONDS = 43_200
 """A package manager or a compiler that is killed leaves things half-way: this ends only one that hangs."""
 
-MOST_READING = 1 << 16
-"""Bytes of what was measured that are returned."""
 
 _SMI_SECONDS, _APT_SECONDS = 12, 30
 _NO_PREFERENCES = ("-o", "Dir::Etc::preferences=/dev/null", "-o", "Dir::Etc::preferencesparts=/dev/null")
@@ -110,7 +108,7 @@ def compile_modules(system: System, kernel: str, version: str) -> None:
 
 
 def purge_pinning(system: System) -> None:
-    """Purge NVIDIA's pinning packages that were removed. Their preferences are configuration, and stay until then."""
+    """Remove the configuration of NVIDIA's pinning packages that were removed: apt's preferences are part of it."""
     status = "${Package} ${db:Status-Status}\n"
     found = system.run(["dpkg-query", "-W", "-f", status, "nvidia-driver-pinning-*"]).out.splitlines()
     removed = [name for name, _, state in (line.partition(" ") for line in found) if state == "config-files"]
@@ -193,7 +191,7 @@ class Found:
     """Whether a driver was installed by NVIDIA's .run file, past the packages."""
     persistence: PersistenceFound | None = None
     components: tuple[str, ...] = ()
-    """Parts of repositories that apt knows."""
+    """Components of repositories in apt's sources."""
     free: int | None = None
     """Bytes free in /."""
     tried: str = ""

@@ -49,13 +49,13 @@ def load(given: LoadInput, system: System) -> None:
     """Load the driver without a reboot. What a kernel refuses here, the next step judges."""
     with locked(system, "loading the driver"):
         loaded = load_modules(system)
-        said = (loaded.out + loaded.err).splitlines()
+        output = (loaded.out + loaded.err).splitlines()
         if loaded_version(system) != given.version:
-            last = next((line for line in reversed(said) if line.strip()), "")
+            last = next((line for line in reversed(output) if line.strip()), "")
             system.report(f"the module does not load as it is: {last}")
             return
         if not system.entry("/sys/module/nvidia_uvm"):
-            raise FailedError(f"driver {given.version} is loaded, and nvidia_uvm does not load", log=said)
+            raise FailedError(f"driver {given.version} is loaded, and nvidia_uvm does not load", log=output)
         system.remove(_NOTE)
         systemctl(system, "reset-failed", PERSISTENCE)
         if not systemctl(system, "start", PERSISTENCE).ok:
@@ -64,7 +64,7 @@ def load(given: LoadInput, system: System) -> None:
 
 
 def reboot(given: RebootInput, system: System) -> None:
-    """Reboot the host. The mark is gone afterwards, as all of /run; the note stays until the driver is loaded."""
+    """Restart the host. The mark is gone afterwards, as all of /run; the note stays until the driver is loaded."""
     try:
         system.write(_MARK, "", mode=0o644)
         system.write(_NOTE, f"{given.driver} {given.kernel}\n", mode=0o644)
@@ -96,7 +96,7 @@ def require_driver(given: RebootedInput, system: System) -> None:
         message = f"driver {given.driver} did not come up ({why}), and {before}"
         if loaded == before and responds(system):
             raise FailedError(f"{message} serves again: this host went back to it by itself", _RETRY)
-        raise FailedError(f"{message}, which was here before, does not answer either", _RETRY)
+        raise FailedError(f"{message}, which was here before, does not respond either", _RETRY)
     if loaded == given.driver:
         system.remove(_NOTE)
         return

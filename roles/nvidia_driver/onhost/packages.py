@@ -97,7 +97,7 @@ class InstallInput:
 
 @dataclass(frozen=True)
 class ComponentsInput:
-    """Parts of the distribution's repository that apt does not know."""
+    """Components of the distribution's repository that are not in apt's sources."""
 
     components: tuple[str, ...]
 
@@ -199,10 +199,10 @@ class AptPlan:
         headers = [f"linux-headers-{kernel}" for kernel in given.headers]
         # All at once: apt takes seconds to match preferences with all packages.
         names = [driver.library, *driver.beside, *driver.pinning, *given.leftovers, *headers]
-        said = self._apt("apt-cache", "policy", *names)
+        output = self._apt("apt-cache", "policy", *names)
         self._candidates: dict[str, str] = {}
         name = ""
-        for line in said.out.splitlines():
+        for line in output.out.splitlines():
             if line[:1].strip():
                 name = line.strip().removesuffix(":")
             elif line.startswith("  Candidate: "):
@@ -236,12 +236,12 @@ class AptPlan:
         pinning = [self.pinning] if self.pinning else []
         how = ("-s", "install", "--no-install-recommends", "--allow-downgrades")
         ended = self._apt("apt-get", *how, *pinning, *words)
-        said = ended.out + ended.err
+        output = ended.out + ended.err
         if not ended.ok:
-            run_logged(self._system, "printf", "%s\n", said)
-            why = [line for line in said.splitlines() if line.startswith((" ", "E:"))]
+            run_logged(self._system, "printf", "%s\n", output)
+            why = [line for line in output.splitlines() if line.startswith((" ", "E:"))]
             raise FailedError(f"apt finds no way to driver {wanted}; nothing was changed", log=why[-_LAST:])
-        actions = parse_simulation(said)
+        actions = parse_simulation(output)
         problems = [f"  {each}" for each in find_problems(actions, given.names, given.driver.branch)]
         if problems:
             raise FailedError(
@@ -348,7 +348,7 @@ def add_components(given: ComponentsInput, system: System) -> None:
 
 
 def _sources(listed: str, suite: str, components: Sequence[str]) -> str:
-    """Return sources of apt for parts of a release, from a list of those that it knows."""
+    """Return apt's sources for components of a release, from the list of its sources."""
     found: dict[tuple[str, str], str] = {}
     for line in listed.splitlines():
         _, component, address, release, key = [*line.split("|"), "", "", "", ""][:5]

@@ -37,9 +37,9 @@ class Action:
     version: str = ""
 
 
-def parse_simulation(said: str) -> list[Action]:
+def parse_simulation(output: str) -> list[Action]:
     """Return what apt would do."""
-    found = filter(None, map(_LINE.match, said.splitlines()))
+    found = filter(None, map(_LINE.match, output.splitlines()))
     return [Action(each[1], each[2], each[1] != "Inst" or bool(each[3]), upstream(each[4] or "")) for each in found]
 
 

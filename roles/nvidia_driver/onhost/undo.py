@@ -47,7 +47,7 @@ from roles.nvidia_driver.onhost.simulation import Action, Names, new_parts, repl
 
 MOST_KEPT = 10**9
 """Bytes of packages that are kept: a driver for computing has 0.4 GB of them, with its desktop 0.7 GB."""
-BESIDE_KEPT = 2 * 10**9
+SPARE_BYTES = 2 * 10**9
 """Bytes that must be free besides: what the new driver takes."""
 _NEW = f"{BEFORE}.new"
 _FETCH_SECONDS = 1800
@@ -56,7 +56,7 @@ _CHECK_SECONDS = 120
 DOCUMENT = f"{BEFORE}/undo.json"
 """What the unit judges by."""
 
-ANSWER_SECONDS = 60
+RESPONSE_SECONDS = 60
 """How long a driver may take to respond after a boot, beyond what one call of nvidia-smi takes."""
 
 _TRIED = f"{BEFORE}/tries"
@@ -92,10 +92,10 @@ def keep_driver(system: System, way: WayBack, actions: Sequence[Action], names: 
         _add_to_kept(system, new, to)
         arm(system, way.undo, way.unit)
         kept = f"driver {(system.read(f'{BEFORE}/from') or '').strip()} is kept"
-        system.report(f"{kept}: it comes back by itself where {to} does not answer after the next boot")
+        system.report(f"{kept}: the host restores it if {to} does not respond after the next boot")
     elif not works:
         disarm(system)
-        system.report(f"no driver answers here now, so that there is none to go back to where {to} does not come up")
+        system.report(f"no driver responds now, so the host cannot roll back if {to} does not come up")
     else:
         _keep(system, way, works, new, replaced_parts(actions, names), to)
     system.remove(str(DRIVER_REFUSED))
@@ -122,7 +122,7 @@ def _keep(system: System, way: WayBack, works: str, new: Sequence[str], old: Seq
         system.write(ARMED, "", mode=0o644)
         arm(system, way.undo, way.unit)
         kept = f"driver {works} is kept ({size >> 20} MiB)"
-        system.report(f"{kept}: it comes back by itself where {to} does not answer after the next boot")
+        system.report(f"{kept}: the host restores it if {to} does not respond after the next boot")
         return
     disarm(system)
     cannot = f"driver {works} cannot be kept, so that nothing brings it back by itself where {to} does not come up"
@@ -165,7 +165,7 @@ def keep_packages(system: System, names: Sequence[str]) -> int:
     for name in names:
         found = system.run(["dpkg-query", "-W", "-f", "${Package}_${Version}_${Architecture}.deb\n${Version}", name])
         if not found.ok:
-            raise FailedError(f"dpkg does not know {name}")
+            raise FailedError(f"dpkg does not list {name}")
         about, version = found.out.splitlines()
         file = f"{APT_ARCHIVES}/{about.replace(':', '%3a')}"
         entry = system.entry(file)
@@ -175,7 +175,7 @@ def keep_packages(system: System, names: Sequence[str]) -> int:
         else:
             missing.append(f"{name}={version}")
     size += _size_of_missing(system, missing)
-    if size > MOST_KEPT or (system.free(_NEW) or 0) - size < BESIDE_KEPT:
+    if size > MOST_KEPT or (system.free(_NEW) or 0) - size < SPARE_BYTES:
         raise FailedError(f"its packages take {size >> 20} MiB")
     for file in stored:
         system.copy(file, f"{_NEW}/debs/{file.rpartition('/')[2]}")
@@ -198,9 +198,9 @@ def _size_of_missing(system: System, missing: Sequence[str]) -> int:
     return sum(int(found) for found in re.findall(r"^'.*' \S+ ([0-9]+)", listed.out, re.MULTILINE))
 
 
-def _apt_error(said: str) -> str:
+def _apt_error(output: str) -> str:
     """Return the first error in what apt prints."""
-    found = re.search(r"^E: (.*)", said, re.MULTILINE) or re.search(r"^Err\S* (.*)", said, re.MULTILINE)
+    found = re.search(r"^E: (.*)", output, re.MULTILINE) or re.search(r"^Err\S* (.*)", output, re.MULTILINE)
     return found[1] if found else ""
 
 
@@ -242,7 +242,7 @@ def judge(given: UndoInput, system: System) -> None:
         if before is None:
             disarm(system)
             raise FailedError(f"what was kept of the driver before is not complete in {BEFORE}")
-        why = _interrupted(before, system) or wait_for_answer(system, before.gpus, ANSWER_SECONDS)
+        why = _interrupted(before, system) or wait_for_driver(system, before.gpus, RESPONSE_SECONDS)
         if why:
             _go_back(given, before, why, system)
             return
@@ -270,7 +270,7 @@ def _go_back(given: UndoInput, before: Before, why: str, system: System) -> None
     with suppress(OSError):
         system.write(_TRIED, "again\n" * tries)
     if tries > _TRIES or not _is_restored(before, system):
-        why = f"{why}; driver {before.version} could not be brought back, {LOG} on the host says why"
+        why = f"{why}; driver {before.version} could not be restored, see {LOG} on the host"
         _refuse(given, before, why, system)
         disarm(system)
         raise FailedError(f"driver {before.version} could not be restored", f"see {LOG}")
@@ -283,30 +283,30 @@ def _go_back(given: UndoInput, before: Before, why: str, system: System) -> None
         system.sleep(_REBOOT_SECONDS)
         raise FailedError("the host was not rebooted", "run `systemctl reboot`")
     run_admin(system, ["modprobe", "-r", "nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia"])
-    if not wait_for_answer(system, before.gpus, _AGAIN_SECONDS):
+    if not wait_for_driver(system, before.gpus, _AGAIN_SECONDS):
         systemctl(system, "start", PERSISTENCE)
     disarm(system)
 
 
-def wait_for_answer(system: System, gpus: int, seconds: float) -> str:
+def wait_for_driver(system: System, gpus: int, seconds: float) -> str:
     """Return why the driver does not show as many GPUs within some seconds; empty where it does."""
     began = system.now()
-    while why := _lacks_answer(system, gpus):
+    while why := _missing_gpus(system, gpus):
         if system.now() - began >= seconds:
             return why
         system.sleep(_PAUSE)
     return ""
 
 
-def _lacks_answer(system: System, gpus: int) -> str:
+def _missing_gpus(system: System, gpus: int) -> str:
     """Return why the driver does not show as many GPUs; empty where it does."""
     modules = load_modules(system, _MODPROBE_SECONDS)
     listed = list_gpus(system)
     if listed.code == TIMED_OUT:
         return "the driver hangs" if modules.code == TIMED_OUT else "nvidia-smi hangs"
     if not listed.ok:
-        said = first_line(listed.out + listed.err)[:_WIDTH]
-        plain = "".join(sign if sign.isascii() and sign.isprintable() else " " for sign in said)
+        output = first_line(listed.out + listed.err)[:_WIDTH]
+        plain = "".join(sign if sign.isascii() and sign.isprintable() else " " for sign in output)
         return f"nvidia-smi: {plain or 'nothing'}"
     shown = gpus_in(listed)
     return "" if shown >= gpus else f"nvidia-smi shows {shown} of {gpus} GPUs"

@@ -29,7 +29,7 @@ class ApplyInput:
     files: tuple[WrittenFile, ...]
     """Those of the programs, their table and the unit that differ."""
     restart: bool
-    """Whether a GPU is not held as planned."""
+    """True if a GPU has other limits than planned."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def apply(given: ApplyInput, system: System) -> None:
         if not restarted.ok:
             # Otherwise the unit would retry without end.
             systemctl(system, "stop", POWER_UNIT, seconds=STOP_SECONDS)
-            raise FailedError(f"a GPU is not held to what is declared; {POWER_UNIT} reports why above")
+            raise FailedError(f"a GPU does not have its declared limits; {POWER_UNIT} reports why above")
 
 
 def _report_journal(system: System) -> None:

@@ -39,7 +39,7 @@ _MOST_LINE = 500
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: a GPU, and what it is held to; `-` where nothing is declared."""
+    """A line of the table: a GPU and its limits; `-` where nothing is declared."""
 
     name: str
     at: str
@@ -108,9 +108,9 @@ class Gpu:
         self.read()
         if self.is_set_to(watts):
             self.limit = str(watts)
-            report(f"card {self.name} is held to {watts} W")
+            report(f"card {self.name} is limited to {watts} W")
         elif not is_unsupported(text):
-            self.fail(f"is not held to {watts} W: {first_line(text)}")
+            self.fail(f"cannot be limited to {watts} W: {first_line(text)}")
         elif clocks == NONE:
             self.fail("takes no power limit; declare its `clocks`, to which it is held instead")
         else:
@@ -122,9 +122,9 @@ class Gpu:
         ok, text = self.set("-lgc", clocks)
         if ok and not is_unsupported(text):
             self.clocks = clocks
-            report(f"card {self.name} is held to {clocks} MHz")
+            report(f"card {self.name} is limited to {clocks} MHz")
         else:
-            self.fail(f"is not held to {clocks} MHz: {first_line(text)}")
+            self.fail(f"cannot be limited to {clocks} MHz: {first_line(text)}")
 
     def hold_fans(self, percent: str) -> None:
         """Hold its fans at a speed."""

@@ -1,1 +1,1 @@
-"""Serve's part of the program on hosts: inspect servers, switch one, watch it, remove it. Nothing here knows a plan."""
+"""Serve's part of the program on hosts: inspect, switch, watch and remove servers. Nothing here imports a plan."""

@@ -86,7 +86,7 @@ class UnitBackend:
         return () if pid in ("", "0") else (pid,)
 
     def enable(self, server: Server) -> None:
-        """Enable the unit, and let systemd read it."""
+        """Let the unit start at boot, and let systemd read it."""
         # --no-reload: systemd would read all of its files twice, which takes as long as many a server stops.
         for words in (("-q", "--no-reload", "enable", server.unit), ("daemon-reload",)):
             ended = systemctl(self._system, *words)
@@ -111,7 +111,7 @@ class UnitBackend:
         self.stop(server.service)
 
     def kill(self, service: str) -> None:
-        """Thaw the unit, and kill its main process."""
+        """Kill the main process of the unit, after thawing it."""
         systemctl(self._system, "thaw", f"{service}.service")
         systemctl(self._system, "kill", "--kill-who=main", "-s", "KILL", f"{service}.service")
 
@@ -167,7 +167,7 @@ class ContainerBackend:
         return tuple(ended.out.split()[1:]) if ended.ok else ()
 
     def enable(self, server: Server) -> None:
-        """Do nothing: Docker starts the container again by the policy in its file."""
+        """Leave it to Docker, which starts the container again by the policy in its file."""
 
     def start(self, server: Server, seconds: int, *, anew: bool) -> bool:
         """Create and start the container; Compose waits until it is healthy."""

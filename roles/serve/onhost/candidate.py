@@ -160,11 +160,11 @@ class Candidate:
         assert candidate is not None
         # That of a run that was cut off has its port.
         self.end()
-        lacking = self._tools.lacks_beside(self._system, Room(candidate.ram, candidate.gpus), candidate)
+        lacking = self._tools.lacks_room(self._system, Room(candidate.ram, candidate.gpus), candidate)
         if lacking:
             self._system.report(
-                f"what is declared of {self._server.service} is not tried beside what serves, "
-                f"which is away while it loads: {lacking}"
+                f"the new version of {self._server.service} cannot load side by side, "
+                f"so the server is unavailable meanwhile: {lacking}"
             )
             return
         self._start(candidate)
@@ -172,7 +172,7 @@ class Candidate:
     def _start(self, candidate: CandidateInput) -> None:
         server, system = self._server, self._system
         system.report(
-            f"starting what is declared of {server.service} beside what serves, on port {candidate.port}: "
+            f"starting the new version of {server.service} side by side on port {candidate.port}: "
             f"it has {server.start_seconds} s to load its model"
         )
         began = system.now()
@@ -205,11 +205,9 @@ class Candidate:
         self.proved = True
         if self._listens(candidate.port) and self._tools.lead(server.candidate, candidate, system):
             self.leads = True
-            system.report(
-                f"what is declared answers beside it, and is asked now; {server.service} itself is started anew"
-            )
+            system.report(f"the candidate responds and receives new requests; {server.service} itself restarts")
         else:
-            system.report(f"connections cannot be led to it, so {server.service} is away while it loads")
+            system.report(f"connections cannot be redirected to it, so {server.service} is unavailable while it loads")
             self.end()
 
     def _speeds(self) -> str:
@@ -223,8 +221,8 @@ class Candidate:
         self.end()
         note_refused(self._system, self._server, why)
         raise FailedError(
-            f"{self._server.service} serves as before, and has not stopped: "
-            f"what is declared was tried beside it, and {why}",
+            f"{self._server.service} serves as before, without downtime: "
+            f"the new version was tried side by side, and {why}",
             "change what the lines above name, or `herd up --retry` to try the same again",
         )
 

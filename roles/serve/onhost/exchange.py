@@ -36,7 +36,7 @@ from roles.serve.onhost.kept import (
 )
 from roles.serve.onhost.model import CutOffInput, ExchangeInput, Server, SwitchInput
 from roles.serve.onhost.probation import start_probation
-from roles.serve.onhost.removal import bring_back, drain_kept, let_go
+from roles.serve.onhost.removal import drain_kept, let_go, restore_replaced
 from roles.serve.onhost.states import Outcome, State
 from roles.serve.onhost.switch import RETRY, Switch
 from roles.serve.onhost.tools import RealTools, Tools
@@ -53,7 +53,7 @@ def exchange(given: ExchangeInput, system: System) -> None:
 
 
 def end_cut_off(given: CutOffInput, system: System) -> None:
-    """End an exchange that was cut off: where all serve as planned, that stays; else all are restored."""
+    """End an exchange that was cut off: keep the new versions if all of them serve, else restore all."""
     run_cut_off(given, system, RealTools())
 
 
@@ -149,7 +149,7 @@ class Exchange:
         self.tools.let_in(system)
 
     def end(self) -> None:
-        """End it: keep all where all serve as planned, else restore all. Raise FailedError where one does not serve."""
+        """End it: keep the new versions if all of them serve, else restore all. Raise FailedError if one is down."""
         for switch in self.switches:
             switch.candidate.end()
         if self.system.entry(DONE):
@@ -210,7 +210,7 @@ class Exchange:
             if service not in lost:
                 # This also removes the version that was refused.
                 remove_unused(system, each.server.kept)
-        bring_back(system, self.given.replaced, f"one of {self.given.names}")
+        restore_replaced(system, self.given.replaced, f"one of {self.given.names}")
         self._end_journal()
         self._report(failed, lost)
 
@@ -259,7 +259,7 @@ class Exchange:
         why = self._why_not(server, last)
         if why:
             system.warn(
-                f"{server.service} was put back to what served before, spec {last.spec}, "
+                f"{server.service} was rolled back to the previous version, spec {last.spec}, "
                 f"and that does not come up either: {why}"
             )
             return False
@@ -292,7 +292,7 @@ class Exchange:
         """Raise FailedError with what failed and what serves."""
         if failed is None:
             if lost:
-                raise FailedError(f"{', '.join(lost)} was put back, and does not serve", "see the lines above")
+                raise FailedError(f"{', '.join(lost)} was rolled back, and does not serve", "see the lines above")
             return
         name, why = failed.server.service, failed.why
         if lost:

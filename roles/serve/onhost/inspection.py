@@ -19,7 +19,7 @@ from roles.serve.onhost.processes import process_environment
 from roles.serve.onhost.units import inspect_units
 
 STOPPED = "its process is stopped (SIGSTOP)"
-SILENT = "it answers nobody, and does nothing"
+SILENT = "it does not respond, and does nothing"
 _FIRST_SECONDS = 1
 _MORE_SECONDS = (4, 2)
 _PAUSE = 0.5
@@ -38,8 +38,8 @@ _FIND_SECONDS = 15
 
 _KEY_NAME = re.compile("[a-z0-9._-]+")
 _NUMBER = re.compile("[0-9]{1,18}")
-_BESIDE = re.compile(r"llamaherd-beside-(.*)\.service")
-_AS_NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+_CANDIDATE_UNIT = re.compile(r"llamaherd-beside-(.*)\.service")
+_UNPRIVILEGED = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
 
 
 def find_hangs(servers: Sequence[Probed], system: System, probes: Probes) -> dict[str, str]:
@@ -86,7 +86,7 @@ def _waits(pid: str, system: System) -> bool:
 
 
 def inspect_ports(ports: Iterable[int], ours: Collection[int], system: System, *, docker: bool) -> list[HeldPort]:
-    """Return who holds ports, without those that servers of ours are known to have. `docker`: whether it responds.
+    """Return the processes that hold ports, without those of our servers. `docker`: whether it responds.
 
     Raise UnknownStateError where that may be a container of ours.
     """
@@ -231,7 +231,7 @@ def find_closed(given: InspectServersInput, system: System) -> tuple[str, ...]:
 
 def _find(words: Sequence[str], system: System) -> list[str]:
     """Return what `find` prints to a user without any rights. Raise UnknownStateError where a disk does not respond."""
-    ended = system.run([*_AS_NOBODY, "find", *words], seconds=_FIND_SECONDS)
+    ended = system.run([*_UNPRIVILEGED, "find", *words], seconds=_FIND_SECONDS)
     if ended.code == TIMED_OUT:
         raise UnknownStateError("the disk with models")
     return ended.out.split("\0")
@@ -252,7 +252,9 @@ def _cut_off(system: System) -> str:
 def _records(system: System) -> Iterator[tuple[str, ServingState]]:
     """Yield what runs have recorded of servers, by service."""
     refused = {name: _refused(system.read(f"{REFUSED}/{name}") or "") for name in _named(str(REFUSED), "file", system)}
-    beside = {f"llama-{found[1]}" for each in system.names(str(BESIDE_UNITS)) if (found := _BESIDE.fullmatch(each))}
+    beside = {
+        f"llama-{found[1]}" for each in system.names(str(BESIDE_UNITS)) if (found := _CANDIDATE_UNIT.fullmatch(each))
+    }
     kept = {*_named(str(KEPT), "folder", system)}
     for name in sorted(refused.keys() | beside | kept):
         folder = f"{KEPT}/{name}"

@@ -163,7 +163,7 @@ class ReplacedServer:
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes that must be free beside other servers."""
+    """Bytes that must be free while other servers run."""
 
     ram: int
     gpus: tuple[GpuNeed, ...]
@@ -171,7 +171,7 @@ class Room:
 
 @dataclass(frozen=True)
 class SwitchInput:
-    """What makes one server run as planned."""
+    """Input of the switch of one server to the plan."""
 
     server: Server
     restart: bool
@@ -279,7 +279,7 @@ class PlannedUnit:
     variables: tuple[str, ...] = field(repr=False)
     """What its process must have of variables, NAME=VALUE."""
     strange_variables: str
-    """An expression for names that it must not have beside them; empty where any may be there."""
+    """A pattern of other names that it must not have; empty where any name is allowed."""
     health_path: str
     program: str
     user: str

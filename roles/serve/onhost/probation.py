@@ -213,7 +213,9 @@ def roll_back(servers: Sequence[Server], failed: Server, why: str, system: Syste
         for each, before in versions:
             _stop(each, before, system, hung=each is failed)
         problems = [
-            problem for each, before in versions if before and (problem := _bring_back(each, before, system, probe))
+            problem
+            for each, before in versions
+            if before and (problem := _restore_version(each, before, system, probe))
         ]
         if not problems:
             note_refused(system, failed, why)
@@ -238,7 +240,7 @@ def _fails(server: Server, system: System, probe: Probe) -> bool:
     )
 
 
-def _bring_back(server: Server, before: Version, system: System, probe: Probe) -> str:
+def _restore_version(server: Server, before: Version, system: System, probe: Probe) -> str:
     """Restore and start the previous version. Return what went wrong."""
     why = _restore(server, before, system, probe)
     return f"{server.service} was rolled back to spec {before.spec}, which does not start either: {why}" if why else ""

@@ -122,9 +122,9 @@ def run_steps(session: Session, steps: Sequence[ProofStep]) -> None:
 
 
 def _supported(send: Callable[[], T], *, known: bool) -> T:
-    """Do what a server need not be able to do. Raise SkippedError where it reports that it cannot.
+    """Call an optional function of a server. Raise SkippedError if the server reports that it lacks the function.
 
-    `known`: it reports elsewhere that it can.
+    `known`: the server reports elsewhere that it has the function.
     """
     try:
         return send()
@@ -223,7 +223,7 @@ def _try_system(session: Session) -> None:
     )
 
 
-def _try_turns(session: Session) -> None:
+def _try_conversation(session: Session) -> None:
     """Require a response to several turns, not all of them ASCII, at the server's own temperature."""
     messages = [
         {"role": "user", "content": "Was heißt „drei Grundfarben“ auf Englisch? 🎨 Пожалуйста, 简短。"},
@@ -400,7 +400,7 @@ STEPS = (
 )
 CHAT_STEPS = (
     ProofStep("a stream", try_stream, 8, SHORT),
-    ProofStep("several turns", _try_turns, 60, SHORT),
+    ProofStep("several turns", _try_conversation, 60, SHORT),
     ProofStep("a system message", _try_system, 16, SHORT),
     ProofStep("a JSON schema", _try_schema, 16, FORMED),
     ProofStep("tools", _try_tools, 120, CALLED),

@@ -43,9 +43,7 @@ def make_room(system: System, given: SwitchInput, tools: Tools, drain_seconds: i
     if not rest:
         return
     room = given.replaced_room
-    lacking = (
-        tools.lacks_beside(system, room, None) if room else f"how much {given.server.service} takes is not certain"
-    )
+    lacking = tools.lacks_room(system, room, None) if room else f"how much {given.server.service} takes is not certain"
     for each in rest if lacking else ():
         _step_aside(system, each, lacking, tools, drain_seconds)
 
@@ -73,7 +71,7 @@ def drain_kept(system: System, kept: str, tools: Tools, seconds: int, *, led: bo
         tools.drain(question, key=read_key(system, question, version), seconds=seconds, led=led, system=system)
 
 
-def bring_back(system: System, replaced: Sequence[ReplacedServer], instead: str) -> None:
+def restore_replaced(system: System, replaced: Sequence[ReplacedServer], instead: str) -> None:
     """Start the servers again that were stopped for a new one, as `instead` does not serve in their place."""
     for each in replaced:
         if not system.entry(each.mark):

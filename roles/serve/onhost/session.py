@@ -330,7 +330,7 @@ class Session:
         return found
 
     def require_visible(self, found: Completion, send: Send, what: str, **more: Any) -> None:
-        """Raise NotServingError where a person sees nothing of a response, and nothing of two longer ones."""
+        """Raise NotServingError if a response and two longer ones contain no visible text."""
         for _ in range(2):
             if found.visible:
                 return

@@ -17,7 +17,7 @@ from roles.serve.onhost.wire import DeclaredServer, NotServingError
 TOKENS, MOST_TOKENS, SECONDS, LEAST_SECONDS = 8, 128, 3, 0.2
 """Of a response that measures the speed: no fewer, no more, how long it should take, and must."""
 CROWDED = 0.2
-"""Share of all processors' time that other processes may take: a measurement beside more means nothing."""
+"""Share of all processors' time that other processes may take: with a larger share, a measurement means nothing."""
 TRIES = 3
 FLOOR = 0.7
 """Share of the speed that the same model had: a slower server is not accepted."""

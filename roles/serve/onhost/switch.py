@@ -45,7 +45,7 @@ from roles.serve.onhost.kept import (
 )
 from roles.serve.onhost.model import SwitchInput
 from roles.serve.onhost.probation import start_probation
-from roles.serve.onhost.removal import any_serves, bring_back, drain_kept, let_go, make_room
+from roles.serve.onhost.removal import any_serves, drain_kept, let_go, make_room, restore_replaced
 from roles.serve.onhost.speed import How, Proof
 from roles.serve.onhost.states import ENDS, STEPS, Outcome, State
 from roles.serve.onhost.tools import RealTools, Tools
@@ -55,7 +55,7 @@ RETRY = "change what the lines above name, or `herd up --retry` to try the same 
 
 
 def switch(given: SwitchInput, system: System) -> None:
-    """Switch one server. Raise FailedError where it does not run as planned afterwards, with what serves instead."""
+    """Switch one server. Raise FailedError with what serves instead if the new version does not."""
     run_switch(given, system, RealTools())
 
 
@@ -107,7 +107,7 @@ class Switch:
         return state
 
     def step(self, state: State) -> Outcome:
-        """Do what a state is for. A file that cannot be written fails the step."""
+        """Perform the step of a state. A file that cannot be written fails the step."""
         steps: dict[State, Callable[[], Outcome]] = {
             State.CHECK: self.check,
             State.KEEP: self.keep,
@@ -144,7 +144,7 @@ class Switch:
     def leave(self, *, done: bool) -> None:
         """End what must not outlive the run: a candidate, unless it alone serves. Replaced servers come back."""
         if not done:
-            bring_back(self.system, self.given.replaced, self.server.service)
+            restore_replaced(self.system, self.given.replaced, self.server.service)
         if self.candidate.exists():
             if self.backend.running_spec(self.server.service):
                 self.candidate.end()
@@ -240,7 +240,7 @@ class Switch:
             self.backend.record(server)
         # Another run may have started the planned version meanwhile. What was found wrong is not compared again.
         if given.restart and not self.retried and self.backend.already(server, given.run):
-            system.report(f"{self.label} was started by another run meanwhile, as planned")
+            system.report(f"{self.label} matches the plan: another run started it meanwhile")
             clear_untried(system, server.kept)
             return Outcome.ALREADY
         return Outcome.OK
@@ -434,7 +434,7 @@ class Switch:
             return Outcome.OK
         logs = f"journalctl -u {server.service}" if last.kind == "unit" else f"docker logs {server.service}"
         self.failure = FailedError(
-            f"{server.service} was put back to what served before, spec {last.spec}, "
+            f"{server.service} was rolled back to the previous version, spec {last.spec}, "
             f"and that does not come up either: {why}",
             f"`{logs}` shows more; `herd up` tries what is declared again",
         )

@@ -332,7 +332,7 @@ def _name(pid: str, root: Path) -> str:
 # Side by side with all that runs.
 
 
-def lacks_beside(
+def lacks_room(
     ram: int,
     gpus: Sequence[GpuNeed],
     *,
@@ -420,10 +420,10 @@ class Tools(Protocol):
         """Accept connections again."""
 
     def lead(self, server: str, candidate: CandidateInput, system: System) -> bool:
-        """Lead new connections to the candidate. Return whether they are."""
+        """Redirect new connections to the candidate. Return whether that succeeded."""
 
     def lead_back(self, server: str, system: System, *, end: bool) -> None:
-        """Lead new connections to the server itself again; with `end`, remove what was made for it."""
+        """Redirect new connections to the server itself again; with `end`, remove the redirection."""
 
     def lacks_gpus(self, system: System, needs: Sequence[GpuNeed], pids: Sequence[str]) -> str:
         """Return what GPUs lack once processes have ended; empty where nothing."""
@@ -431,7 +431,7 @@ class Tools(Protocol):
     def lacks_ram(self, system: System, need: int, own: Sequence[str], others: Sequence[str]) -> str:
         """Return what RAM lacks once processes have ended; empty where nothing."""
 
-    def lacks_beside(self, system: System, room: Room, candidate: CandidateInput | None) -> str:
+    def lacks_room(self, system: System, room: Room, candidate: CandidateInput | None) -> str:
         """Return what lacks for a second server; empty where nothing."""
 
 
@@ -478,14 +478,14 @@ class RealTools:
         let_in(system)
 
     def lead(self, server: str, candidate: CandidateInput, system: System) -> bool:
-        """Lead new connections by nftables."""
+        """Redirect new connections by nftables."""
         ended = system.run(["id", "-g", candidate.group])
         own = ended.out.strip() if ended.ok else candidate.group
         text = _REDIRECT_TABLE.format(name=server, groups=f"{DIRECT_GROUP}, {own}", rule=candidate.rule)
         return system.run([NFT, "-f", "-"], text=text).ok
 
     def lead_back(self, server: str, system: System, *, end: bool) -> None:
-        """Lead no connection any more."""
+        """End the redirection of new connections."""
         system.run([NFT, "delete" if end else "flush", "table", "inet", server])
 
     def lacks_gpus(self, system: System, needs: Sequence[GpuNeed], pids: Sequence[str]) -> str:
@@ -497,9 +497,9 @@ class RealTools:
         del system
         return lacks_ram(need, own, others)
 
-    def lacks_beside(self, system: System, room: Room, candidate: CandidateInput | None) -> str:
+    def lacks_room(self, system: System, room: Room, candidate: CandidateInput | None) -> str:
         """Query the host for memory, a port and nftables."""
-        return lacks_beside(
+        return lacks_room(
             room.ram,
             room.gpus,
             listen=candidate.listen if candidate else "",

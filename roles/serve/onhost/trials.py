@@ -13,8 +13,8 @@ from threading import Thread
 
 from llamaherd.layout import ARMS_GUARD, ARMS_RUN, LOCK_WAIT
 from llamaherd.onhost.clients import systemctl, unit_properties
-from llamaherd.onhost.exclusivity import LOCK, exit_by_signals, heartbeat, measuring, receive
 from llamaherd.onhost.files import write_files
+from llamaherd.onhost.reservation import LOCK, exit_by_signals, heartbeat, measuring, receive
 from llamaherd.onhost.servers import MINE, READY_TO_START, RestoreServersInput, TrialServer, TrialsInput
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.undo import Guard, start_guard, stop_guard
@@ -46,7 +46,7 @@ def run_trials(given: TrialsInput, system: System, tools: Tools) -> None:
     with exit_by_signals(), heartbeat(system), host:
         # A guard of an earlier measurement may still run: it restores the declared servers now.
         stop_guard(system, ARMS_GUARD)
-        with measuring(system, given.who, _LOCK_SECONDS):
+        with measuring(system, given.holder, _LOCK_SECONDS):
             _require_room(given, system, tools)
             served = _serving(given, system)
             services = tuple(_unit(each) for each in given.servers)
@@ -85,9 +85,9 @@ def _require_room(given: TrialsInput, system: System, tools: Tools) -> None:
     for each in given.servers:
         needs = tuple(GpuNeed(gpu.name, gpu.at, gpu.need) for gpu in each.gpus)
         if not given.stops:
-            if lacking := tools.lacks_beside(system, Room(each.ram, needs), None):
+            if lacking := tools.lacks_room(system, Room(each.ram, needs), None):
                 raise FailedError(
-                    f"{each.service} has no room beside what serves: {lacking}",
+                    f"{each.service} has no room side by side with the running servers: {lacking}",
                     f"without `--beside`, {given.name} is stopped while it is measured",
                 )
             continue

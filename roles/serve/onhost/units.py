@@ -28,7 +28,7 @@ BEFORE_OURS = (
     *("/etc/systemd/system.control", "/run/systemd/system.control"),
     *("/run/systemd/transient", "/run/systemd/generator.early"),
 )
-"""Where systemd looks for a unit before it comes to ours (systemd.unit, unit file load path)."""
+"""Folders that systemd searches for a unit before ours (systemd.unit, unit file load path)."""
 
 UNIT_ROOTS = (
     *BEFORE_OURS,
@@ -42,7 +42,7 @@ DECIDING = (
     "^[ \t]*(Exec[A-Za-z]*|User|Group|DynamicUser|SupplementaryGroups|Environment|EnvironmentFile|PassEnvironment"
     "|UnsetEnvironment|RootDirectory|RootImage)[ \t]*="
 )
-"""The keys that decide what is run as whom. Others loosen walls, as containers must."""
+"""The keys that decide which program runs as which user. Other keys loosen a sandbox, as containers must."""
 _DECIDING = re.compile(DECIDING)
 
 _PROPERTIES = (
@@ -63,7 +63,7 @@ def foreign_files(unit: str, system: System) -> tuple[str, ...]:
 
 
 def shared_drop_ins(folders: tuple[str, ...], system: System) -> dict[str, str]:
-    """Return the drop-ins in folders of these names that decide what is run as whom, and their keys that do."""
+    """Return the drop-ins in folders of these names that decide which program runs as which user, with these keys."""
     paths = (path for root in UNIT_ROOTS for name in folders for path in _drop_ins(f"{root}/{name}", system))
     keys = {path: _deciding_keys(system.read(path) or "") for path in paths}
     return {path: found for path, found in keys.items() if found}

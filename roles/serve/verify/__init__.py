@@ -17,7 +17,6 @@ from llamaherd.role.reach import Reach
 from llamaherd.role.report import PROMPT, Check, InstanceReport, chat_seconds
 from llamaherd.role.role import Judging, Verified
 from llamaherd.text.numbers import whole_number
-from roles.serve.container_limits import LIMITS
 from roles.serve.onhost.model import (
     ChatRequest,
     Listening,
@@ -29,17 +28,18 @@ from roles.serve.onhost.model import (
     VerifiedServers,
     VerifyServersInput,
 )
+from roles.serve.state import LIMITS
 from roles.serve.verify.process import check_files, check_process, check_running, installed_files, judge_gpus
 
 _SOCKET = re.compile(r"([0-9A-Fa-f]{8}|[0-9A-Fa-f]{32}):([0-9A-Fa-f]{1,4})")
 _TEMPLATE_MARKERS = ("<|im_start|>", "<|im_end|>")
-"""Of the chat template that a server falls back to. A model that knows them ends there, and does not spell them."""
+"""Markers of the fallback chat template. A model with these tokens ends there, and does not spell them."""
 
 _WAY_IN = frozenset({"sshd", "sshd-session"})
 _SSH_UNITS = ("ssh.socket", "ssh.service", "sshd.service", "sshd.socket")
 
 _OURS = "llamaherd-share.service"
-"""What lends models to a neighbour."""
+"""The unit that shares models with peers."""
 
 _PROXY = "docker-proxy"
 """The program that listens for a container: Docker itself reports for which."""
@@ -124,32 +124,32 @@ def check_context(declared: Instance, props: Reply) -> Check:
     return Check("context", right, detail if right else f"{detail}, declared is {declared.parallel} of {share}")
 
 
-def check_stream(streamed: Reply, said: Chat) -> Check:
+def check_stream(streamed: Reply, output: Chat) -> Check:
     if streamed.problem:
         return Check("chat", False, streamed.problem)
-    if said.chunks < 2 or not said.answer:
-        return Check("chat", False, f"the response is not streamed: {said.chunks} pieces with text")
-    speed = f", {said.tokens_per_second:.1f} tokens/s" if said.tokens_per_second else ""
+    if output.chunks < 2 or not output.answer:
+        return Check("chat", False, f"the response is not streamed: {output.chunks} pieces with text")
+    speed = f", {output.tokens_per_second:.1f} tokens/s" if output.tokens_per_second else ""
     # As declared, so that nothing failed; but hardly as meant.
-    doubt = any(marker in said.answer for marker in _TEMPLATE_MARKERS)
+    doubt = any(marker in output.answer for marker in _TEMPLATE_MARKERS)
     note = "; it spells out chat markers: this model needs a `--chat-template` in `extra_args`" if doubt else ""
-    return Check("chat", True, f"streams in {said.chunks} pieces{speed}{note}")
+    return Check("chat", True, f"streams in {output.chunks} pieces{speed}{note}")
 
 
-def check_drafts(streamed: Reply, said: Chat) -> Check:
+def check_drafts(streamed: Reply, output: Chat) -> Check:
     if streamed.problem:
         return Check("drafts", False, streamed.problem)
-    if not said.draft_n:
+    if not output.draft_n:
         return Check("drafts", False, "no token was drafted, though `draft` is declared")
-    return Check("drafts", True, f"{said.draft_accepted} of {said.draft_n} drafted tokens accepted")
+    return Check("drafts", True, f"{output.draft_accepted} of {output.draft_n} drafted tokens accepted")
 
 
-def check_speed(expected: float, said: Chat) -> Check:
+def check_speed(expected: float, output: Chat) -> Check:
     """Check that the server is as fast as its owner expects."""
-    if not said.tokens_per_second:
+    if not output.tokens_per_second:
         return Check("speed", False, f"it reports no speed; expected are {expected:g} tokens/s")
-    detail = f"{said.tokens_per_second:.1f} tokens/s, expected are {expected:g}"
-    return Check("speed", said.tokens_per_second >= expected * SHARE_OF_EXPECTED, detail)
+    detail = f"{output.tokens_per_second:.1f} tokens/s, expected are {expected:g}"
+    return Check("speed", output.tokens_per_second >= expected * SHARE_OF_EXPECTED, detail)
 
 
 def member_checks(
@@ -158,11 +158,11 @@ def member_checks(
     """Yield the checks of one member of a group, each with its name."""
     props = parse_reply(responses.props.get(member.name, ""))
     streamed = parse_reply(responses.chats.get(member.name, ""))
-    said = parse_chat(streamed.body)
+    output = parse_chat(streamed.body)
     found = [_member_model(planned, member, models, props), check_context(rig.instances[member.name], props)]
-    found += [check_stream(streamed, said)]
-    found += [check_drafts(streamed, said)] if member.drafts and planned.endpoint.counts_drafts else []
-    found += [check_speed(member.expect.decode, said)] if member.expect and member.expect.decode else []
+    found += [check_stream(streamed, output)]
+    found += [check_drafts(streamed, output)] if member.drafts and planned.endpoint.counts_drafts else []
+    found += [check_speed(member.expect.decode, output)] if member.expect and member.expect.decode else []
     yield from (replace(each, name=f"{member.name}: {each.name}") for each in found)
 
 
@@ -193,7 +193,7 @@ def exposure_checks(plan: Plan, found: VerifiedServers) -> Iterator[Check]:
         elif each.program in _WAY_IN or each.unit in _SSH_UNITS:
             fine.append(f"ssh ({each.port})")
         elif each.unit == _OURS:
-            fine.append(f"models for neighbours ({each.port})")
+            fine.append(f"models for peers ({each.port})")
         elif told and each.unit == EXPORTER_UNIT:
             fine.append(f"figures of this host ({each.port})")
         elif each.program != _PROXY:
@@ -330,7 +330,7 @@ def _instance(
     name, server = planned.name, found.servers.get(planned.name, ServerFound())
     responses = server.responses
     first = planned.members[0].name if planned.members else name
-    said = parse_chat(parse_reply(responses.chats.get(first, "")).body)
+    output = parse_chat(parse_reply(responses.chats.get(first, "")).body)
     checks = [
         check_running(planned, server, found),
         check_process(planned, server, found, answers),
@@ -349,10 +349,10 @@ def _instance(
         engine=planned.engine,
         build=planned.build or planned.server.image,
         port=planned.endpoint.port,
-        answer=said.answer,
-        tokens_per_second=said.tokens_per_second,
-        draft_n=said.draft_n,
-        draft_accepted=said.draft_accepted,
+        answer=output.answer,
+        tokens_per_second=output.tokens_per_second,
+        draft_n=output.draft_n,
+        draft_accepted=output.draft_accepted,
         checks=tuple(checks),
     )
 
@@ -364,10 +364,10 @@ def _answering(rig: Rig, planned: InstancePlan, responses: Responses) -> list[Ch
         return [check for member in planned.members for check in member_checks(rig, planned, member, models, responses)]
     declared = rig.instances[planned.name]
     streamed = parse_reply(responses.chats.get(planned.name, ""))
-    said = parse_chat(streamed.body)
+    output = parse_chat(streamed.body)
     return [
         *check_models(declared, planned, models, parse_reply(responses.props.get(planned.name, ""))),
-        check_stream(streamed, said),
-        *([check_drafts(streamed, said)] if planned.drafts and planned.endpoint.counts_drafts else []),
-        *([check_speed(planned.expect.decode, said)] if planned.expect and planned.expect.decode else []),
+        check_stream(streamed, output),
+        *([check_drafts(streamed, output)] if planned.drafts and planned.endpoint.counts_drafts else []),
+        *([check_speed(planned.expect.decode, output)] if planned.expect and planned.expect.decode else []),
     ]

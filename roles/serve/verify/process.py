@@ -15,7 +15,6 @@ from llamaherd.onhost.hardware import parse_number
 from llamaherd.plan import BuildPlan, GpuRef, InstancePlan, Plan, TextFile
 from llamaherd.role.report import Check, Installed
 from llamaherd.text.numbers import show_size, whole_number
-from roles.serve.container_limits import declared_limits
 from roles.serve.onhost.model import (
     ContainerFound,
     GpuProcesses,
@@ -26,6 +25,7 @@ from roles.serve.onhost.model import (
     UnitFound,
     VerifiedServers,
 )
+from roles.serve.state import declared_limits
 
 MEMORY_TOLERANCE = 0.1
 """Of what is planned of a GPU: holding so much more or less is worth a word. On an H200, plans were off by 0.9 %."""
@@ -53,7 +53,7 @@ def container_problems(planned: InstancePlan, found: ContainerFound, image: Imag
         yield f"{planned.server.image} is another image than it runs, or than we made, or gone: `herd up`"
     limits = declared_limits(planned.file.text)
     if differ := sorted({name for name, _ in found.limits.items() ^ limits.items()}):
-        yield f"it is not held to what is declared: {', '.join(differ)}"
+        yield f"it has other limits than declared: {', '.join(differ)}"
     if names := compose_differences(planned.file, found):
         yield f"it was made with another {', '.join(names)} than declared: `herd up`"
 
@@ -130,8 +130,8 @@ def judge_gpus(planned: InstancePlan, own: GpuProcesses, driver: GpusFound) -> t
     return enough and not others, f"{detail}{found.how}"
 
 
-def _first(said: str) -> str:
-    return next((line.strip() for line in said.splitlines() if line.strip()), "")
+def _first(output: str) -> str:
+    return next((line.strip() for line in output.splitlines() if line.strip()), "")
 
 
 def _gpus(driver: GpusFound) -> list[Gpu]:
@@ -176,7 +176,7 @@ def _opened(devices: frozenset[str], gpus: list[Gpu], driver: GpusFound) -> Used
         return None
     computes = "/dev/nvidia-uvm" in devices
     held = {gpu.uuid: None for gpu in gpus if computes and f"/dev/nvidia{gpu.minor}" in devices}
-    return UsedGpus(held, " (by its open devices: the driver's list does not tell here)")
+    return UsedGpus(held, " (by its open devices: the driver lists no processes here)")
 
 
 def _wanted(planned: InstancePlan, gpus: list[Gpu], found: UsedGpus) -> dict[str, str | None]:
@@ -291,7 +291,7 @@ def check_files(
     problems += _unreadable(planned, server)
     problems += permission_problems(planned, server.owned)
     if server.file_sha256 != hashlib.sha256(planned.file.text.encode()).hexdigest():
-        there = "not as planned: `herd up`" if server.file_sha256 else "not there"
+        there = "out of date: `herd up`" if server.file_sha256 else "not there"
         problems.append(f"{planned.file.path} is {there}")
     for model in plan.models:
         stored = stored_files(model.folder, answers)
@@ -299,7 +299,7 @@ def check_files(
             if file.name not in stored:
                 problems.append(f"{PurePosixPath(model.folder, file.name)} is not there")
             elif file.size not in (None, stored[file.name]):
-                problems.append(f"{file.name} has {stored[file.name]} bytes, the lock says {file.size}")
+                problems.append(f"{file.name} has {stored[file.name]} bytes, but the lock contains {file.size}")
     return Check("files", not problems, "; ".join(problems) or "engine, model and definition are in place")
 
 

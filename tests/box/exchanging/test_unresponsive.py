@@ -21,7 +21,7 @@ OUTAGES = {
 }
 """What begins each, and what ends it."""
 UNTRUE = re.compile(
-    r"is taken by|stop that program|answers nobody|hangs:|docker stop|does not serve|is not healthy|was not healthy"
+    r"is taken by|stop that program|does not respond|hangs:|docker stop|does not serve|is not healthy|was not healthy"
     r"|there is no such (?:unit|container)|Traceback|putting back|taken back"
 )
 UNREAD = re.compile(

@@ -31,7 +31,7 @@ def test_it_is_not_mixed_with_nvidias(driven: GpuRig) -> None:
     driven.declare(driven.rig(**OWN))
     ended = driven.deploy()
     assert ended.code == 1, ended.output
-    assert "this host has a driver of NVIDIA's, and the inventory says `from: distribution`" in ended.output, (
+    assert "this host has a driver of NVIDIA's, but the inventory declares `from: distribution`" in ended.output, (
         ended.output
     )
     assert driven.apt() == before
@@ -60,5 +60,5 @@ def test_it_comes_for_real_and_is_known_as_debians(purged: GpuRig) -> None:
     purged.declare(purged.rig())
     ended = purged.deploy()
     assert ended.code == 1, ended.output
-    assert "this host has a driver of the distribution's, and the inventory says `from: nvidia`" in ended.output
+    assert "this host has a driver of the distribution's, but the inventory declares `from: nvidia`" in ended.output
     assert "libcuda1" in ended.output

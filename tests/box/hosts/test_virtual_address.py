@@ -118,7 +118,7 @@ def test_one_of_both_has_it_and_a_second_run_changes_nothing(pair: Pair) -> None
     said = pair.herd("gateway", "status")
     assert f"{pair.address} is on {owner}" in said.output
     verified = pair.herd("verify", owner).output
-    assert f"{pair.address} is on this rig, and a gateway answers there" in verified
+    assert f"{pair.address} is on this rig, and a gateway responds there" in verified
 
 
 def test_it_moves_when_haproxy_is_gone_and_stays_when_that_is_back(pair: Pair) -> None:

@@ -37,8 +37,8 @@ def test_a_second_run_changes_nothing_and_verify_is_content(converged: Bench, ke
     assert pids(converged) == before
     verified = converged.herd("verify", "box")
     assert verified.code == 0, verified.output
-    assert "answers, by box.chat" in verified.output
-    assert "answers, by box.drafter" in verified.output
+    assert "responds, by box.chat" in verified.output
+    assert "responds, by box.drafter" in verified.output
     assert keys["tom"] not in verified.output
 
 

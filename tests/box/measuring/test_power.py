@@ -81,7 +81,7 @@ def test_a_power_limit_is_held(fake: Bench) -> None:
     fake.declare(limited(fake, 500))
     ended = fake.up()
     assert ended.code == 1, ended.output
-    assert "takes a power limit of 100 to 366 W, the inventory says 500 W" in ended.output
+    assert "takes a power limit of 100 to 366 W, but the inventory declares 500 W" in ended.output
     assert limit(fake) == 350
 
     fake.declare(limited(fake, 280))

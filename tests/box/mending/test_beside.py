@@ -112,7 +112,7 @@ def test_a_good_change_is_seen_by_nobody(bench: Bench, name: str) -> None:
     assert "not at all where there is room for both" in bench.herd("diff", "box").output
     ended, longest, failed = asked_meanwhile(bench, name, lambda: bench.up("--yes"))
     assert ended.code == 0, ended.output
-    assert f"llama-{name} itself is started anew" in ended.output
+    assert f"llama-{name} itself restarts" in ended.output
     assert failed == 0
     assert longest <= LONGEST
     bench.unchanged(before, name)
@@ -156,9 +156,7 @@ def test_a_bad_change_touches_nothing(bench: Bench, change: Callable[[dict[str, 
     bench.declare(rig)
     ended, longest, failed = asked_meanwhile(bench, "chat", lambda: bench.up("--yes", "--retry"))
     assert ended.code == 1, ended.output
-    assert (
-        "llama-chat serves as before, and has not stopped: what is declared was tried beside it, and " in ended.output
-    )
+    assert "llama-chat serves as before, without downtime: the new version was tried side by side, and " in ended.output
     assert why in ended.output
     assert failed == 0
     assert longest <= LONGEST
@@ -183,7 +181,7 @@ def test_a_switch_that_is_killed_with_all_its_scripts(bench: Bench, moment: str)
     bench.declare(rig)
 
     def kill(line: str) -> bool:
-        if "starting what is declared of llama-chat beside" not in line:
+        if "starting the new version of llama-chat side by side" not in line:
             return False
         bench.sh(f"for n in $(seq 600); do if {moment}; then break; fi; sleep 0.02; done; {KILL_PROGRAM}")
         return True
@@ -203,7 +201,7 @@ def test_what_is_beside_is_gone_with_a_boot(bench: Bench) -> None:
     rig = bench.rig()
     rig["instances"]["chat"]["context"] = 1280
     bench.declare(rig)
-    bench.killed(signal.SIGKILL, lambda line: "is started anew" in line, [HERD, "up", "--yes"])
+    bench.killed(signal.SIGKILL, lambda line: "llama-chat itself restarts" in line, [HERD, "up", "--yes"])
     subprocess.run(["docker", "restart", "-t", "0", bench.host.name], check=True, stdout=subprocess.DEVNULL)
     bench.host.up()
     bench.finishes()

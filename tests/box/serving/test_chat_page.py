@@ -147,7 +147,7 @@ def test_a_second_run_changes_nothing_and_verify_is_content(page: Page) -> None:
     verified = page.bench.herd("verify", "box")
     assert verified.code == 0, verified.output
     assert f"is running healthy as {CHAT_USER}:{CHAT_USER}" in verified.output
-    assert f"answers on port {PORT}" in verified.output
+    assert f"responds on port {PORT}" in verified.output
     assert "its user alone reads keys and conversations" in verified.output
     planned = page.bench.herd("plan", "box")
     assert f"chat page  http on 127.0.0.1:{PORT}, as user page, small first" in planned.output

@@ -12,8 +12,7 @@ import pytest
 from llamaherd.host.responses import ProbeOutputs
 from llamaherd.inventory.schema import Rig
 from llamaherd.role.report import Check
-from roles.base.verify import host_checks
-from roles.serve.container_limits import declared_limits
+from roles.base import host_checks
 from roles.serve.onhost.model import (
     ContainerFound,
     ImageFound,
@@ -24,6 +23,7 @@ from roles.serve.onhost.model import (
     UnitFound,
     VerifiedServers,
 )
+from roles.serve.state import declared_limits
 from roles.serve.verify.process import check_running, compose_differences, permission_problems
 from tests.support.ours import judge
 from tests.support.rigs import cpu_rig, planned
@@ -181,7 +181,7 @@ def test_a_program_that_is_not_what_was_built_is_named() -> None:
         ({"access": {"/etc/shadow": "closed"}}, ""),
         ({"runs_program": False}, f"its user may not run {CHAT.server.program}"),
         ({"file_sha256": ""}, f"{CHAT.file.path} is not there"),
-        ({"file_sha256": "0" * 64}, f"{CHAT.file.path} is not as planned: `herd up`"),
+        ({"file_sha256": "0" * 64}, f"{CHAT.file.path} is out of date: `herd up`"),
     ],
 )
 def test_files_that_a_server_could_not_start_from(change: dict[str, Any], words: str) -> None:

@@ -27,9 +27,8 @@ from llamaherd.lock.apply import NotLockedError
 from llamaherd.lock.resolver import wanted_by
 from llamaherd.onhost.document import Secret
 from llamaherd.plan import Plan
-from roles.chat_page import KEY_FILE, chat_changes, chat_checks, chat_leftovers, read_files
+from roles.chat_page import KEY_FILE, chat_changes, chat_checks, chat_leftovers, environment, read_files
 from roles.chat_page.onhost import ApplyInput, RemoveInput
-from roles.chat_page.plan import environment
 from tests.support.fake import run
 from tests.support.gateway import KEYS, fleet_of
 from tests.support.ours import inspect_text, parse_state, plan, refusals, show_plan
@@ -117,7 +116,7 @@ def test_a_host_that_is_as_planned_is_left_alone(wanted: Plan, rig: Rig, tmp_pat
         ("container\trunning", "container\texited", "restart", "it is exited"),
         ("running\thealthy\t", "running\tunhealthy\t", "restart", "it is unhealthy"),
         ("chat\tthere", "chat\tuntried", "restart", "a run before did not see it healthy"),
-        ("chat\tthere", "chat\tunsigned", "restart", "the secret that signs who is logged in is not there"),
+        ("chat\tthere", "chat\tunsigned", "restart", "the secret that signs logins is missing"),
         ("chat\tcontainer", "unit-file\tx", "create", "there is no such container"),
         (f"{CHAT_USER} UNKNOWN", "0 root", "restart", f"{KEY_FILE} belongs to root, not to {CHAT_USER}"),
     ],

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roles.container_runtime.daemon import SettingsError, merge, read_daemon
+from roles.container_runtime import SettingsError, merge, read_daemon
 
 NAMES = (
     st.sampled_from(["log-opts", "runtimes", "features", "cdi", "nvidia", "path", "args", "dns", "é", ""]) | st.text()

@@ -371,11 +371,11 @@ def test_a_card_is_described_anew() -> None:
 
 def test_a_card_that_is_not_described_is_named() -> None:
     host = old(cards={"nvidia.com/gpu=0", "other"}, described=False)
-    with pytest.raises(FailedError, match=f"CDI knows no such card: {CARD}") as caught:
+    with pytest.raises(FailedError, match=f"CDI describes no such card: {CARD}") as caught:
         wire(wiring(), host)
-    assert caught.value.fix.startswith("it knows nvidia.com/gpu=0; does `nvidia-smi -L` show")
+    assert caught.value.fix.startswith("it describes nvidia.com/gpu=0; does `nvidia-smi -L` list")
     host.ends["nvidia-ctk"] = Ended(127)
-    with pytest.raises(FailedError, match="CDI knows no such card"):
+    with pytest.raises(FailedError, match="CDI describes no such card"):
         wire(wiring(before=sha256(NEW)), host)
 
 
@@ -390,7 +390,7 @@ def test_units_that_are_not_there_are_not_enabled() -> None:
 
 def test_a_daemon_that_still_gives_no_cards_is_reported() -> None:
     host = old(cdi=False, after_restart=(True, False))
-    with pytest.raises(FailedError, match="Docker gives no cards to containers, though its settings say so"):
+    with pytest.raises(FailedError, match="Docker gives no cards to containers, although its settings enable it"):
         wire(wiring(), host)
 
 

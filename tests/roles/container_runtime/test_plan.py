@@ -18,11 +18,11 @@ from roles.container_runtime import (
     EngineUnitState,
     docker_changes,
     inspection_input,
+    merge,
     pins,
     runtime_refusals,
     toolkit_changes,
 )
-from roles.container_runtime.daemon import merge
 from roles.container_runtime.onhost import InspectInput, InstallInput
 from tests.support.drifts import Drift, lost
 from tests.support.ours import parse_state, refusals, show_plan

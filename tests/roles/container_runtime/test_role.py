@@ -87,7 +87,7 @@ def test_a_drift_changes_what_it_concerns(tmp_path: Path, line: str, instead: st
     ("line", "instead", "said"),
     [
         ("docker\tpackage\tdocker.io\t26.1.5+dfsg1-9+deb13u1", "docker\tsnap", "is a snap"),
-        ("toolkit\t13.0", "toolkit\t12.8", "says that it is CUDA 12.8"),
+        ("toolkit\t13.0", "toolkit\t12.8", "is of CUDA 12.8"),
         ('["/etc/cdi", "/var/run/cdi"]', "[]", "these run: llama-boxed, llama-small"),
     ],
     ids=["a snap", "another toolkit", "containers in the way"],

@@ -61,7 +61,7 @@ def judged(changes: dict[tuple[str, str], str]) -> dict[str, tuple[bool, str]]:
 def test_a_host_as_declared_passes() -> None:
     assert judged({}) == {
         "CUDA": (True, "nvcc 13.0 takes the host's compiler"),
-        "Docker": (True, "answers"),
+        "Docker": (True, "responds"),
         "toolkit": (True, "1.20.0"),
         "GPUs": (True, "CDI describes nvidia.com/gpu=GPU-5090, and all that it names is there"),
     }
@@ -79,13 +79,13 @@ def test_a_host_as_declared_passes() -> None:
             "CUDA",
             "do not go together: host_config.h:139:2: error: #error -- unsupported GNU version!",
         ),
-        ("Docker", "1\nClient: Docker Engine", "Docker", "it does not answer: `herd up`"),
-        ("Docker", "124", "Docker", "it does not answer: `herd up`"),
+        ("Docker", "1\nClient: Docker Engine", "Docker", "it does not respond: `herd up`"),
+        ("Docker", "124", "Docker", "it does not respond: `herd up`"),
         (
             "Docker units",
             units("containerd.service"),
             "Docker",
-            "it answers, and systemd may not start it, as containerd.service is masked: see `herd preflight`",
+            "it responds, and systemd may not start it, as containerd.service is masked: see `herd preflight`",
         ),
         ("container toolkit", "", "toolkit", "nvidia-ctk not there, nvidia-container-cli not there, library not there"),
         (
@@ -118,7 +118,7 @@ def test_what_is_not_as_declared_fails(what: str, said: str, name: str, detail: 
 
 def test_a_docker_that_is_masked_and_does_not_run() -> None:
     shown = units("docker.service", "docker.socket", active=False)
-    detail = "it does not answer, and systemd may not start it, as docker.service and docker.socket are masked: "
+    detail = "it does not respond, and systemd may not start it, as docker.service and docker.socket are masked: "
     assert judged({("Docker", ""): "1", ("Docker units", ""): shown})["Docker"] == (
         False,
         f"{detail}see `herd preflight`",
@@ -126,7 +126,7 @@ def test_a_docker_that_is_masked_and_does_not_run() -> None:
     # What a Docker that runs does without, the next boot does without.
     socket = "Id=docker.socket\nActiveState="
     idle = units("docker.socket").replace(f"{socket}active", f"{socket}inactive")
-    assert judged({("Docker units", ""): idle})["Docker"] == (True, "answers")
+    assert judged({("Docker units", ""): idle})["Docker"] == (True, "responds")
 
 
 def test_a_version_that_is_not_declared_may_be_any() -> None:

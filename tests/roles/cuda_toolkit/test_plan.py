@@ -183,7 +183,7 @@ def test_another_toolkit_at_its_place_stops_the_run() -> None:
     (problem,) = toolkit_refusals(PLAN, seen)
     assert problem in refusals(PLAN, seen, {})
     assert str(problem) == (
-        "/usr/local/cuda-13.0/bin/nvcc says that it is CUDA 12.8, the inventory says 13.0\n"
+        "/usr/local/cuda-13.0/bin/nvcc is of CUDA 12.8, but the inventory declares 13.0\n"
         '  help: write `cuda: "12.8"`, or move /usr/local/cuda-13.0 away'
     )
 

@@ -396,7 +396,9 @@ def test_a_source_is_admitted_once() -> None:
 def test_another_source_is_removed() -> None:
     host = with_files(sent="another")
     sha256 = hashlib.sha256(b"another").hexdigest()
-    with pytest.raises(FailedError, match=f"the archive arrived with sha256 {sha256}, the inventory says {SHA}"):
+    with pytest.raises(
+        FailedError, match=f"the archive arrived with sha256 {sha256}, but the inventory declares {SHA}"
+    ):
         admit_source(SourceFileInput(SHA), host)
     assert not host.files
 

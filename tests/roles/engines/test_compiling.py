@@ -222,7 +222,7 @@ FAILURES: dict[str, tuple[CompileInput, dict[str, Any], str]] = {
     "another archive": (
         SENT,
         {"sha256sum": Ended(0, f"{'0' * 64}  x\n")},
-        f"llama.tar.gz has sha256 {'0' * 64}, the inventory says {SHA}",
+        f"llama.tar.gz has sha256 {'0' * 64}, but the inventory declares {SHA}",
     ),
     "no archive": (SENT, {"tar": SAID}, "llama.tar.gz is no archive that tar can read"),
     "configure": (
@@ -230,14 +230,14 @@ FAILURES: dict[str, tuple[CompileInput, dict[str, Any], str]] = {
         {"cmake -S": SAID},
         f"CMake cannot configure it; the log is {LOGS}/configure.log",
     ),
-    "options": (SENT, {"cmake -S": Ended(0, UNUSED)}, "this engine does not know these CMake options: A B"),
+    "options": (SENT, {"cmake -S": Ended(0, UNUSED)}, "this engine does not have these CMake options: A B"),
     "compile": (
         SENT,
         {"cmake --build": SAID},
         f"it does not compile; the log is {LOGS}/build.log",
     ),
     "version": (SENT, {f"{OUT}/bin/llama-server --version": SAID}, "the server that was built does not start; see "),
-    "driver": (GIT, {f"{OUT}/bin/llama-server --list": SAID}, "but its server sees no CUDA device: is the driver"),
+    "driver": (GIT, {f"{OUT}/bin/llama-server --list": SAID}, "but its server finds no CUDA device: is the driver"),
     "no CUDA": (IK, {"cmake -S": Ended(0, "CUDA not found\n")}, "CUDA 13.0 was not found, so that the build is for"),
 }
 
@@ -415,7 +415,7 @@ def test_a_real_archive_with_an_unknown_option(tmp_path: Path, commit: SourceInp
     sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
     source = replace(commit, git="", commit="", archive=f"file://{archive}", sha256=sha256)
     given = real_input(tmp_path, source, UNKNOWN="1", OTHER="2")
-    with pytest.raises(FailedError, match=r"this engine does not know these CMake options: OTHER UNKNOWN$"):
+    with pytest.raises(FailedError, match=r"this engine does not have these CMake options: OTHER UNKNOWN$"):
         compile_engine(given, Host(print, print))
     assert [each.name for each in (tmp_path / "cache" / "sources").iterdir()] == [sha256]
     assert "CMake options" in (tmp_path / "work" / "failed").read_text()

@@ -20,7 +20,7 @@ from llamaherd.inventory.schema.fleet_file import Ntfy
 from llamaherd.layout import MONITORING, MONITORING_DATA
 from llamaherd.onhost.system import Host
 from llamaherd.plan import TextFile
-from roles.monitoring.verify import monitoring_checks, probes
+from roles.monitoring import monitoring_checks, probes
 from tests.support.gateway import fleet_of, free_port, until
 from tests.support.monitoring import FILES, HOUSEHOLD, KEYS, household
 from tests.support.ours import probed
@@ -157,7 +157,7 @@ def test_a_server_is_asked_with_its_key_and_people_are_told_of_one_that_is_away(
     assert checks["Prometheus"].ok
     assert checks["Alertmanager"].ok
     assert checks["figures of the host"].ok
-    assert "no answer from box.drafter" in checks["what is watched"].detail
+    assert "no response from box.drafter" in checks["what is watched"].detail
     ways = {path.partition("?")[0]: key for path, key, _ in recorder.sent}
     assert ways == {"/house": f"Bearer {KEYS['NTFY_KEY']}", "/hook": ""}
     (path,) = {path for path, _, _ in recorder.sent if path.startswith("/house")}

@@ -63,7 +63,7 @@ def test_people_are_told_where_none_of_its_models_answers(tmp_path: Path, one: s
     write_files(watcher_of(watched()), {}, tmp_path)
     said = {
         "exp_labels": {"job": "server", "rig": "box", "instance": "box.card", "group": "box.card", "severity": "page"},
-        "exp_annotations": {"summary": "server box.card does not answer", "help": "`herd verify box` says more"},
+        "exp_annotations": {"summary": "server box.card does not respond", "help": "`herd verify box` shows more"},
     }
     test = {
         "interval": "30s",

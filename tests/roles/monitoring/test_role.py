@@ -121,7 +121,7 @@ def test_a_rig_without_it_sees_nothing_of_it() -> None:
         ("(alertmanager.service\tactive\tenabled\tno\t).*", r"\1old", "restart", "runs by spec old", "restart"),
         ("(prometheus.service\tactive\t)enabled", r"\1disabled", "update", "is disabled", ""),
         ("(monitoring\tread\t).*", r"\g<1>abc", "update", "Prometheus has read abc", "reload"),
-        ("^monitoring\tread.*", "listens\t0001", "update", "nothing that it tells", "reload"),
+        ("^monitoring\tread.*", "listens\t0001", "update", "no known configuration", "reload"),
         ("993 llamaherd-monitor", "0 root", "update", "belongs to root", ""),
     ],
     ids=["failed", "another alertmanager", "not enabled", "has read another", "does not tell", "another's files"],
@@ -153,7 +153,7 @@ def test_a_model_that_comes_is_a_reload(box: Plan) -> None:
 
 def test_the_distributions_own_units_end(box: Plan, duo: Plan) -> None:
     _, reasons, given = change_of(box, [*converged(box, HELD), "monitoring\tidle\tprometheus"])
-    assert reasons == ("the distribution's own prometheus.service runs beside it",)
+    assert reasons == ("the distribution's own prometheus.service also runs",)
     assert given.idle == ("prometheus.service",)
     exporter = exporter_of(duo, [*converged(duo, HELD), "monitoring\tidle\tprometheus-node-exporter"])
     assert (exporter.idle, exporter.restart) == (("prometheus-node-exporter.service",), False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llamaherd.host.responses import ProbeOutputs
-from roles.monitoring.verify import monitoring_checks
+from roles.monitoring import monitoring_checks
 from tests.support.monitoring import household
 from tests.support.prometheus import watcher_of
 
@@ -57,4 +57,4 @@ def test_what_does_not_answer_is_a_doubt() -> None:
     down = "".join(f'{{"instance":"{name}"}}' for name in ("duo", "duo.worker", "duo"))
     checks = monitoring_checks(BOX.monitoring, {**FINE, ("monitoring down", ""): down})
     (doubtful,) = [each for each in checks if each.doubt]
-    assert (doubtful.name, doubtful.detail) == ("what is watched", "no answer from duo, duo.worker")
+    assert (doubtful.name, doubtful.detail) == ("what is watched", "no response from duo, duo.worker")

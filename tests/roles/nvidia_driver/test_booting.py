@@ -104,7 +104,7 @@ def test_a_host_that_has_the_driver_it_was_rebooted_for() -> None:
             set(),
             f"{WENT} serves again: this host went back to it by itself",
         ),
-        ({OLD}, f"{WENT}, which was here before, does not answer either"),
+        ({OLD}, f"{WENT}, which was here before, does not respond either"),
     ],
 )
 def test_a_host_that_went_back(hung: set[str], said: str) -> None:

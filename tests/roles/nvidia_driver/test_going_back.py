@@ -14,10 +14,9 @@ from llamaherd.pipeline.plan import tasks_of
 from llamaherd.plan import Plan
 from llamaherd.role.role import Run
 from roles.nvidia_driver import ROLE
-from roles.nvidia_driver.changes import driver_changes, reboot_changes, refusal_changes
+from roles.nvidia_driver.changes import BACK_SECONDS, driver_changes, reboot_changes, refusal_changes, way_back
 from roles.nvidia_driver.onhost.packages import InstallInput
 from roles.nvidia_driver.preflight import driver_refusals
-from roles.nvidia_driver.rollback import BACK_SECONDS, way_back
 from tests.support.fake import run
 from tests.support.ours import parse_state
 from tests.support.recording import input_of
@@ -44,10 +43,10 @@ def host(*said: str, **nvidia: Any) -> HostState:
 @pytest.mark.parametrize(
     ("nvidia", "said"),
     [
-        ({}, f"{BEFORE} comes back by itself where 590 does not answer"),
-        ({"kept": "570.1.1", "loaded": None}, "570.1.1 comes back by itself where 590 does not answer"),
-        ({"loaded": None}, "no driver answers now, so that there is none to go back to"),
-        ({"problem": "version mismatch"}, "no driver answers now, so that there is none to go back to"),
+        ({}, f"the host restores {BEFORE} if 590 does not respond"),
+        ({"kept": "570.1.1", "loaded": None}, "the host restores 570.1.1 if 590 does not respond"),
+        ({"loaded": None}, "no driver responds now, so the host cannot roll back"),
+        ({"problem": "version mismatch"}, "no driver responds now, so the host cannot roll back"),
     ],
     ids=["it works", "kept by an earlier run", "none is loaded", "it does not answer"],
 )
@@ -118,7 +117,7 @@ def test_one_that_is_there_by_now_is_not_refused() -> None:
 def test_a_host_that_judges_is_left_alone() -> None:
     seen = host(f"nvidia\tkept\t{BEFORE}", "nvidia\tjudging", loaded=None)
     (refusal,) = driver_refusals(declared(), seen)
-    assert "finding out whether it answers" in refusal.message
+    assert "still checks it" in refusal.message
     assert driver_refusals(OLD, host()) == []
 
 

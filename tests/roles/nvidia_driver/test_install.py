@@ -44,7 +44,7 @@ def test_a_driver_is_installed_kept_and_judged_at_the_next_boot() -> None:
     assert host.read(KEPT) == f"Pin: version {NEW}*\n"
     assert host.read(str(DRIVER_WANTED)) == f"wants {NEW}\n"
     assert host.log == [
-        f"driver {OLD} is kept (0 MiB): it comes back by itself where {NEW} does not answer after the next boot",
+        f"driver {OLD} is kept (0 MiB): the host restores it if {NEW} does not respond after the next boot",
         f"driver {NEW} is installed",
     ]
     assert {name: host.read(f"{DRIVER_BEFORE}/{name}") for name in ("from", "to", "cards", "new")} == {
@@ -88,7 +88,7 @@ def test_without_a_driver_to_go_back_to_nothing_is_armed(undo: UndoInput | None)
     install(given(undo=undo), host)
     assert host.left() == []
     assert (host.read(REFUSED) is None) is (undo is not None)
-    said = f"no driver answers here now, so that there is none to go back to where {NEW} does not come up"
+    said = f"no driver responds now, so the host cannot roll back if {NEW} does not come up"
     assert (said in host.log) is (undo is not None)
 
 

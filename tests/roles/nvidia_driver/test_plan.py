@@ -303,12 +303,12 @@ def test_a_runfile_comes_off_first() -> None:
 def test_the_other_source_is_named_and_not_touched() -> None:
     other = with_packages(libcuda1=PackageState("550.163.01-2", "distribution"))
     (said,) = problems(PLAN, other)
-    assert "a driver of the distribution's, and the inventory says `from: nvidia`: libcuda1" in said
+    assert "a driver of the distribution's, but the inventory declares `from: nvidia`: libcuda1" in said
     assert "`sudo apt-get remove libcuda1`" in said
     contrib = with_packages(nvidia_kernel_common=PackageState("20240109+1", "distribution"))
     assert problems(PLAN, contrib) == []
     (said,) = problems(plan_of(source="distribution"), with_packages(libcuda1=PackageState("570.1.1-1", "nvidia")))
-    assert "a driver of NVIDIA's, and the inventory says `from: distribution`" in said
+    assert "a driver of NVIDIA's, but the inventory declares `from: distribution`" in said
 
 
 def test_a_hold_of_somebodys_is_named_only_where_it_is_in_the_way() -> None:

@@ -72,7 +72,7 @@ def root(repository: AptRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (undo, "BEFORE", "before"),
     ):
         monkeypatch.setattr(module, name, str(tmp_path / path))
-    monkeypatch.setattr(undo, "BESIDE_KEPT", 0)
+    monkeypatch.setattr(undo, "SPARE_BYTES", 0)
     installed(tmp_path, *NAMES, DKMS, "dkms")
     (tmp_path / "kept" / "debs").mkdir(parents=True)
     host = Host(print, print)

@@ -145,7 +145,7 @@ def test_one_that_cannot_be_restored_is_reported_once(breaks: str) -> None:
         host.ends[breaks] = Ended(100)
     host.boot()
     assert (host.boots, host.left()) == (1, [])
-    why = f"driver {OLD} could not be brought back, {LOG} on the host says why"
+    why = f"driver {OLD} could not be restored, see {LOG} on the host"
     assert why in (host.read(REFUSED) or "")
 
 
@@ -162,7 +162,7 @@ def test_where_the_power_goes_again_and_again_it_ends_after_three_tries() -> Non
     host.files[f"{DRIVER_BEFORE}/tries"] = File("again\n" * 3)
     host.boot()
     assert (host.boots, host.left(), host.installed[LIBRARY]) == (1, [], TO)
-    assert "could not be brought back" in (host.read(REFUSED) or "")
+    assert "could not be restored" in (host.read(REFUSED) or "")
 
 
 @pytest.mark.usefixtures("starts_processes")

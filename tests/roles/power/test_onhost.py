@@ -19,7 +19,7 @@ from tests.support.service_host import ServiceHost, killed_everywhere
 
 UNIT = f"{UNITS}/{POWER_UNIT}"
 NAME = POWER_UNIT.removesuffix(".service")
-HELD = Ended(0, f"card old is held to 280 W\n{'x' * 400}\n")
+HELD = Ended(0, f"card old is limited to 280 W\n{'x' * 400}\n")
 SHOWS = Ended(0, "InvocationID=0123\n")
 
 
@@ -58,7 +58,7 @@ def test_gpus_are_held_and_what_the_unit_writes_is_reported() -> None:
     assert (each.units[NAME].state, each.enabled) == ("active", {NAME})
     assert each.index("write", UNIT) < each.index("daemon-reload") < each.index("enable") < each.index("restart")
     assert each.index("reset-failed") < each.index("restart") < each.index("--sync") < each.index("cat")
-    assert each.log == ["card old is held to 280 W", "x" * 300]
+    assert each.log == ["card old is limited to 280 W", "x" * 300]
 
 
 def test_files_alone_restart_nothing() -> None:
@@ -71,9 +71,11 @@ def test_files_alone_restart_nothing() -> None:
 
 def test_a_gpu_that_cannot_be_held_fails_and_the_unit_does_not_go_on_trying() -> None:
     each = host(ends={"systemctl restart": Ended(1, "", "Job failed\n")})
-    with pytest.raises(FailedError, match=r"is not held to what is declared; llamaherd-gpu-power\.service reports why"):
+    with pytest.raises(
+        FailedError, match=r"does not have its declared limits; llamaherd-gpu-power\.service reports why"
+    ):
         apply(GIVEN, each)
-    assert each.log[0] == "card old is held to 280 W"
+    assert each.log[0] == "card old is limited to 280 W"
     assert each.index("stop", POWER_UNIT) > each.index("restart")
 
 

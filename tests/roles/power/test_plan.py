@@ -337,10 +337,15 @@ def test_what_was_held_is_given_back_where_no_card_is_declared_any_more() -> Non
         (
             {OLD + "power_limit": "80W"},
             {},
-            "GPU `old` (NVIDIA GeForce RTX 3090) takes a power limit of 100 to 366 W, the inventory says 80 W",
+            "GPU `old` (NVIDIA GeForce RTX 3090) takes a power limit of 100 to 366 W, but the inventory declares 80 W",
             "write `power_limit: 100W`",
         ),
-        ({OLD + "power_limit": "400W"}, {}, "of 100 to 366 W, the inventory says 400 W", "write `power_limit: 366W`"),
+        (
+            {OLD + "power_limit": "400W"},
+            {},
+            "of 100 to 366 W, but the inventory declares 400 W",
+            "write `power_limit: 366W`",
+        ),
         (
             {OLD + "power_limit": "280W"},
             {"limit": None},

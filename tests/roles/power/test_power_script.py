@@ -40,7 +40,7 @@ def test_cards_are_held_and_what_holds_them_is_noted(rig: Host) -> None:
     assert rig.card("GPU-3090")["limit"] == 280
     assert (rig.card("GPU-5090")["limit"], rig.card("GPU-5090")["lock"]) == (450, [210, 2400])
     assert rig.notes == {"GPU-3090": "280 - on -", "GPU-5090": "450 210,2400 on -"}
-    assert "card old is held to 280 W\n" in done.stdout
+    assert "card old is limited to 280 W\n" in done.stdout
 
 
 def test_a_card_that_is_being_changed_is_noted_as_unknown(rig: Host) -> None:
@@ -144,12 +144,12 @@ def test_where_a_limit_is_refused_clocks_stand_in(
         (
             {"refuses": ["clocks"]},
             {OLD + "clocks": {"max": "1800MHz"}},
-            "card old is not held to 210,1800 MHz: Setting locked GPU clocks is not supported",
+            "card old cannot be limited to 210,1800 MHz: Setting locked GPU clocks is not supported",
         ),
         (
             {"refuses": ["everything"]},
             {OLD + "power_limit": "280W"},
-            "card old is not held to 280 W: Failed to set power management limit for GPU 00000000:01:00.0: Insuff",
+            "card old cannot be limited to 280 W: Failed to set power management limit for GPU 00000000:01:00.0: Insu",
         ),
         ({}, {OLD + "uuid": "GPU-7777", OLD + "power_limit": "280W"}, "there is no card GPU-7777, which is to be old"),
     ],
@@ -405,7 +405,7 @@ def test_the_file_itself_holds(rig: Host) -> None:
     env = {**rig.environment, "PATH": f"{rig.folder / 'bin'}:/usr/bin:/bin"}
     command = [str(program), "hold", str(rig.folder / "table")]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    printed = "the fans of card old are held at 70 %\ncard old is held to 280 W\n"
+    printed = "the fans of card old are held at 70 %\ncard old is limited to 280 W\n"
     assert (done.returncode, done.stdout, done.stderr) == (0, printed, "")
     assert rig.notes == {"GPU-3090": "280 - on 70"}
 
@@ -438,7 +438,7 @@ def test_what_was_held_is_seen_as_planned_and_verified(rig: Host) -> None:
     assert steps(rig, PLAN) == []
     assert verified(rig, PLAN) == {
         "old": (True, "may draw 280 W"),
-        "new": (True, "may draw 450 W; held to 210 to 2400 MHz"),
+        "new": (True, "may draw 450 W; limited to 210 to 2400 MHz"),
     }
 
 
@@ -448,12 +448,12 @@ def test_what_was_held_is_seen_as_planned_and_verified(rig: Host) -> None:
         (
             {"limit": 350.0},
             "old",
-            "may draw 350 W, declared are 280 W: somebody set another limit; `herd up` sets ours",
+            "may draw 350 W, declared are 280 W: another program changed it; `herd up` restores it",
         ),
         (
             {"limit": 575.0},
             "new",
-            "may draw 575 W, declared are 450 W: somebody set another limit; `herd up` sets ours",
+            "may draw 575 W, declared are 450 W: another program changed it; `herd up` restores it",
         ),
         ({"clock": 2800}, "new", "runs at 2800 MHz, expected are 210 to 2400 MHz: `herd up`"),
     ],
@@ -491,7 +491,7 @@ def test_a_laptop_that_refuses_is_not_asked_again_at_every_run(tmp_path: Path, l
     plan = held({NEW + "power_limit": "80W", NEW + "clocks": {"max": "1800MHz"}})
     rig.run(plan, "hold")
     assert steps(rig, plan) == []
-    said = "takes no power limit, its clocks are held instead; held to 210 to 1800 MHz"
+    said = "takes no power limit, its clocks are held instead; limited to 210 to 1800 MHz"
     assert verified(rig, plan) == {"new": (True, said)}
 
 

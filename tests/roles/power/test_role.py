@@ -97,7 +97,7 @@ def test_what_is_no_longer_declared_is_given_back(bare: Plan) -> None:
         (["driver\tthere is no nvidia-smi"], "NVIDIA's driver does not respond: there is no nvidia-smi"),
         (
             ["card\tGPU-3090, 00000000:01:00.0, Enabled, 350.00, 350.00, 300.00, 366.00, 210, 30, GeForce RTX 3090"],
-            "takes a power limit of 300 to 366 W, the inventory says 280 W",
+            "takes a power limit of 300 to 366 W, but the inventory declares 280 W",
         ),
     ],
     ids=["no driver", "out of range, and a card less"],

@@ -36,7 +36,7 @@ AS_PLANNED = {
     ("held", ""): notes("280 - on 70", "450 210,2400 on -"),
 }
 UNIT = "llamaherd-gpu-power.service is"
-NOT_HELD = "its clocks are not held to 210 to 2400 MHz: `herd up`"
+NOT_HELD = "its clocks are not limited to 210 to 2400 MHz: `herd up`"
 
 
 def judged(changes: dict[tuple[str, str], str]) -> dict[str, tuple[bool, str]]:
@@ -47,7 +47,7 @@ def judged(changes: dict[tuple[str, str], str]) -> dict[str, tuple[bool, str]]:
 def test_cards_as_declared_pass() -> None:
     assert judged({}) == {
         "unit": (True, f"{UNIT} active, enabled"),
-        "new": (True, "may draw 450 W; held to 210 to 2400 MHz"),
+        "new": (True, "may draw 450 W; limited to 210 to 2400 MHz"),
         "old": (True, "may draw 280 W; fans at 70 %"),
     }
 
@@ -62,7 +62,7 @@ def test_cards_as_declared_pass() -> None:
             ("held", ""),
             notes("280 - on 70", "450 210,900 on"),
             "new",
-            "its clocks are not held to 210 to 2400 MHz: `herd up`",
+            "its clocks are not limited to 210 to 2400 MHz: `herd up`",
         ),
         (("cards", ""), "", "old", "nvidia-smi printed nothing"),
         (("cards", ""), "No devices were found\n", "old", "No devices were found"),

@@ -8,8 +8,8 @@ from llamaherd.onhost.servers import Loaded, ServingState, UnitState
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import Downtime
 from llamaherd.role.role import Run
+from roles.serve import tasks
 from roles.serve.changes import estimate_downtime
-from roles.serve.tasks import tasks
 from tests.support.rigs import cpu_rig, planned
 from tests.support.states import host_with
 

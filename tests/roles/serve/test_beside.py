@@ -79,7 +79,7 @@ def test_only_what_serves_as_something_else_is_replaced_so(like: InstancePlan) -
     instance, state = of(plan, like), host()
     assert fits_side_by_side(plan, instance, state)
     assert not fits_side_by_side(plan, instance, HostState())
-    hanging = updated(state, serving={like.service: ServingState(hangs="it answers nobody")})
+    hanging = updated(state, serving={like.service: ServingState(hangs="it does not respond")})
     assert not fits_side_by_side(plan, instance, hanging)
     untried = updated(state, serving={like.service: ServingState(untried=("other",))})
     assert not fits_side_by_side(plan, instance, untried)

@@ -17,11 +17,11 @@ from llamaherd.onhost.system import FailedError
 from llamaherd.plan import RAM, Estimate, Grows, Holds, Plan
 from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.role import Run
+from roles.serve import tasks
 from roles.serve.exchange import CUT_OFF, cut_off_changes, exchanging
 from roles.serve.onhost.exchange import JOURNAL, run_exchange
 from roles.serve.onhost.model import CutOffInput, ExchangeInput
 from roles.serve.state import ServeState
-from roles.serve.tasks import tasks
 from roles.serve.transaction import attempt_identity
 from tests.support.ours import parse_state
 from tests.support.played_host import PlayedHost

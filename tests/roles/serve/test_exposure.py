@@ -38,7 +38,7 @@ def test_what_is_declared() -> None:
         "8080 70 llama-server llama-chat.service",
         "8970 9 x llamaherd-share.service",
     )
-    assert said(*lines) == (False, "ssh (22), ssh (2222), llama-chat (8080), models for neighbours (8970)")
+    assert said(*lines) == (False, "ssh (22), ssh (2222), llama-chat (8080), models for peers (8970)")
 
 
 def test_a_gateway_for_others_is_declared_and_one_for_its_own_host_is_not() -> None:

@@ -15,9 +15,9 @@ from llamaherd.onhost.servers import Refused, ServingState, UnitState
 from llamaherd.plan import InstancePlan
 from llamaherd.role.changes import Change
 from llamaherd.role.role import Run
+from roles.serve import tasks
 from roles.serve.onhost.model import RefusalInput
 from roles.serve.onhost.removal import refuse
-from roles.serve.tasks import tasks
 from roles.serve.transaction import attempt_identity, raise_if_refused
 from tests.support.ours import parse_state
 from tests.support.played_host import PlayedHost

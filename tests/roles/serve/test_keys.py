@@ -10,10 +10,10 @@ from llamaherd.layout import KEYS
 from llamaherd.onhost.servers import Refused, ServingState
 from llamaherd.plan import Only, Plan
 from llamaherd.role.role import Run
+from roles.serve import tasks
 from roles.serve.onhost.model import KeyRemovalInput
 from roles.serve.onhost.removal import remove_key
 from roles.serve.state import ServeState
-from roles.serve.tasks import tasks
 from roles.serve.transaction import attempt_identity
 from tests.support.ours import parse_state
 from tests.support.played_host import File, PlayedHost

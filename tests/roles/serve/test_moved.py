@@ -87,7 +87,7 @@ def test_what_is_left_where_one_was_stays_until_it_has_answered_where_it_is() ->
     seen = updated(seen, serving={"llama-chat": ServingState(untried=(CHAT.spec,))})
     assert removal_changes(CPU, seen) == []
     (step,) = switch(CHAT, seen)
-    assert (step.action, step.reasons) == ("start", ("it has not answered a prompt yet",))
+    assert (step.action, step.reasons) == ("start", ("it has not responded to a prompt yet",))
     host = recording(serving_host(CPU, "chat"))
     host.files["/etc/llamaherd/compose/chat/compose.yaml"] = File("services: {}")
     run_switch(switch_of(step), host, host)

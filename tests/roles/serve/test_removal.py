@@ -14,10 +14,10 @@ from llamaherd.onhost.system import FailedError
 from llamaherd.plan import Plan
 from llamaherd.role.changes import Change
 from llamaherd.role.role import Run
+from roles.serve import tasks
 from roles.serve.onhost.model import ReplacedServer, Room, SwitchInput
 from roles.serve.onhost.switch import run_switch
 from roles.serve.removal import coming_instances, replaced_servers
-from roles.serve.tasks import tasks
 from roles.serve.transaction import attempt_identity
 from tests.support.ours import parse_state
 from tests.support.recording import RecordingHost, recording, switch_of

@@ -127,7 +127,7 @@ def test_each_way_of_naming_cards(at: tuple[str, ...], one: bool, ok: bool) -> N
     ids=["in a container", "no permission", "no answer"],
 )
 def test_where_the_list_does_not_tell_open_devices_do(changes: dict[str, Any]) -> None:
-    words = "by its open devices: the driver's list does not tell here"
+    words = "by its open devices: the driver lists no processes here"
     assert judged(**changes) == (False, f"on new; not on old ({words})")
     assert judged(placed("GPU-5090"), **changes) == (True, f"on c0 ({words})")
     looked = GpuProcesses(("77",), ("/dev/nvidia0", "/dev/nvidiactl"))

@@ -135,4 +135,4 @@ def test_what_is_in_no_network_of_the_host_is_refused(wanted: Plan, addresses: l
 
 
 def test_the_plan_says_who_else_has_it(wanted: Plan) -> None:
-    assert f"address    {ADDRESS}, in turn with porch (10.77.0.2), by VRRP from 10.77.0.1" in show_plan(wanted)
+    assert f"address    {ADDRESS}, shared with porch (10.77.0.2) by VRRP from 10.77.0.1" in show_plan(wanted)

@@ -11,7 +11,7 @@ from tests.support.virtual_address import ADDRESS, shared_by, sharing_plans
 FINE: ProbeOutputs = {
     ("virtual address unit", ""): "ActiveState=active\nUnitFileState=enabled",
     ("virtual address", ""): f"{ADDRESS} here",
-    ("virtual address asked", ""): "200",
+    ("virtual address health", ""): "200",
 }
 
 
@@ -22,15 +22,15 @@ def checked(answers: ProbeOutputs) -> list[tuple[bool, str]]:
 @pytest.mark.parametrize(("where", "said"), [("here", "on this rig"), ("elsewhere", "on another host")])
 def test_an_address_that_is_answered_at_passes_wherever_it_is(where: str, said: str) -> None:
     found = checked({**FINE, ("virtual address", ""): f"{ADDRESS} {where}"})
-    assert found[1] == (True, f"{ADDRESS} is {said}, and a gateway answers there")
+    assert found[1] == (True, f"{ADDRESS} is {said}, and a gateway responds there")
     assert all(ok for ok, _ in found)
 
 
 @pytest.mark.parametrize(
     ("section", "said", "detail"),
     [
-        ("virtual address asked", "503", "no gateway answers there"),
-        ("virtual address asked", "000", "no gateway answers there"),
+        ("virtual address health", "503", "no gateway responds there"),
+        ("virtual address health", "000", "no gateway responds there"),
         ("virtual address unit", "ActiveState=failed\nUnitFileState=enabled", "is failed, enabled"),
         ("virtual address unit", "", "is not there, not there"),
     ],
@@ -41,8 +41,8 @@ def test_what_is_not_so_fails(section: str, said: str, detail: str) -> None:
 
 
 def test_an_address_that_is_nowhere_fails() -> None:
-    nowhere = {**FINE, ("virtual address", ""): f"{ADDRESS} elsewhere", ("virtual address asked", ""): "000"}
-    assert checked(nowhere)[1] == (False, f"nobody answers at {ADDRESS}: neither rig has it")
+    nowhere = {**FINE, ("virtual address", ""): f"{ADDRESS} elsewhere", ("virtual address health", ""): "000"}
+    assert checked(nowhere)[1] == (False, f"no gateway responds at {ADDRESS}: neither rig has it")
 
 
 def test_it_is_asked_for_by_the_scheme_of_the_gateway() -> None:

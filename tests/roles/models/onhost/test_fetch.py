@@ -19,7 +19,7 @@ from llamaherd.onhost.verbs import find_verb
 from llamaherd.plan import Plan
 from llamaherd.role.changes import DeferredVerb, RunVerb, Say
 from roles.models.changes import ModelSource, begin_changes, model_changes
-from roles.models.onhost.fetch import ID, JOB, RUN, WATCHERS, FetchInput, JoinInput, WantedFile, begin, join, wait
+from roles.models.onhost.fetch import ID, JOB, RUN, WATCHERS, FetchInput, JoinInput, RequestedFile, begin, join, wait
 from tests.support.models_host import ModelsHost, words_of
 from tests.support.played_host import File
 from tests.support.rigs import gpu_rig, planned
@@ -29,7 +29,7 @@ from tests.support.states import host_with
 RUN_A, RUN_B = "a" * 16, "b" * 16
 STORE = "/srv/models"
 HOSTILE = "a $(id) `id` \"b\" 'c' ; d"
-ONE, TWO = WantedFile(f"{STORE}/m/r", "a.gguf", "1" * 64), WantedFile(f"{STORE}/m/r", "UD/b.gguf", "2" * 64)
+ONE, TWO = RequestedFile(f"{STORE}/m/r", "a.gguf", "1" * 64), RequestedFile(f"{STORE}/m/r", "UD/b.gguf", "2" * 64)
 
 
 def given(watcher: str = RUN_A, **more: Any) -> FetchInput:
@@ -39,7 +39,7 @@ def given(watcher: str = RUN_A, **more: Any) -> FetchInput:
     return replace(found, **more)
 
 
-def arrive(host: ModelsHost, *files: WantedFile) -> None:
+def arrive(host: ModelsHost, *files: RequestedFile) -> None:
     """Let files arrive."""
     for each in files or (ONE, TWO):
         host.files[f"{STORE}/.incoming/{each.sha256}"] = File("x", owner="llama-fetch")
@@ -279,7 +279,7 @@ def test_killed_anywhere_the_next_run_gets_there() -> None:
 
 def test_values_with_quotes_are_words_of_their_own() -> None:
     folder = f"/srv/{HOSTILE}"
-    file = WantedFile(f"{folder}/m", HOSTILE, "1" * 64)
+    file = RequestedFile(f"{folder}/m", HOSTILE, "1" * 64)
     host = made(outcome=ModelsHost.runs_unit)
     begin(given(store=folder, wanted=(file,), what=HOSTILE, secrets={}), host)
     (words,) = words_of(host, "systemd-run")

@@ -17,8 +17,8 @@ from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.onhost.verbs import perform
 from llamaherd.plan import FromNeighbour
+from roles.models.changes import SharingError, share_input, shared_urls
 from roles.models.onhost.share import RUN, UNIT, Shared, ShareInput, share
-from roles.models.sources import SharingError, share_input, shared_urls
 from tests.support.models_host import ModelsHost, words_of
 from tests.support.played_host import File, Running
 from tests.support.service_host import killed_everywhere
@@ -109,7 +109,7 @@ def test_a_unit_that_is_slow_to_listen_is_waited_for() -> None:
 
 def test_a_host_that_was_never_deployed_to_shares_nothing() -> None:
     found = share(GIVEN, ModelsHost({}))
-    with pytest.raises(SharingError, match=r"never deployed to .* `herd up` that rig first"):
+    with pytest.raises(SharingError, match=r"was deployed there; run `herd up` for that rig first"):
         shared_urls(LENDER, [ONE], found)
 
 

@@ -12,9 +12,9 @@ import pytest
 from llamaherd.layout import GPU_CHECK
 from llamaherd.onhost.servers import ContainerState, ServingState
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, UnknownStateError
-from roles.serve.container_limits import LIMITS
 from roles.serve.onhost.containers import inspect_containers
 from roles.serve.onhost.model import InspectServersInput, PlannedContainer, PlannedImage, Probed, ServerStates
+from roles.serve.state import LIMITS
 from tests.support.inspected_host import InspectedHost
 from tests.support.played_host import File
 

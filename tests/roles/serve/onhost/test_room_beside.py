@@ -9,7 +9,7 @@ import pytest
 
 from llamaherd.onhost.system import TIMED_OUT, Ended
 from roles.serve.onhost.model import GpuNeed
-from roles.serve.onhost.tools import NFT, lacks_beside
+from roles.serve.onhost.tools import NFT, lacks_room
 from tests.support.proofs import Programs
 
 GIB = 1 << 30
@@ -34,7 +34,7 @@ def lacks(
     programs = Programs({"nvidia-smi": lambda _, __: smi} if smi else {})
     if rules is not None:
         programs.programs = {**programs.programs, NFT: lambda _, __: Ended(code, rules)}
-    return lacks_beside(ram, gpus, listen=listen, port=port, for_others=for_others, system=programs, root=root)
+    return lacks_room(ram, gpus, listen=listen, port=port, for_others=for_others, system=programs, root=root)
 
 
 @pytest.mark.usefixtures("starts_processes")
@@ -79,7 +79,7 @@ def test_ram_that_is_not_free(tmp_path: Path) -> None:
 def test_a_kernel_that_reports_no_available_ram(tmp_path: Path) -> None:
     assert lacks(tmp_path, port=None) == ""
     (tmp_path / "proc/meminfo").write_text("MemTotal: 1 kB\n")
-    found = lacks_beside(1, (), listen="", port=None, for_others=False, system=Programs({}), root=tmp_path)
+    found = lacks_room(1, (), listen="", port=None, for_others=False, system=Programs({}), root=tmp_path)
     assert found == "this host does not report what is free ('MemAvailable')"
 
 

@@ -292,7 +292,7 @@ def test_one_that_another_run_has_started_is_left_alone() -> None:
     run = on.units["llama-chat"].run
     run_switch(replace(what, unchanged={}), on, on)
     assert on.units["llama-chat"].run == run
-    assert "llama-chat.service was started by another run meanwhile, as planned" in on.log
+    assert "llama-chat.service matches the plan: another run started it meanwhile" in on.log
 
 
 def test_one_that_is_not_on_its_gpus_goes_back() -> None:
@@ -324,7 +324,7 @@ def test_where_the_old_version_does_not_start_either_both_are_reported() -> None
     on = host()
     on.fates |= {AFTER: "does not load", BEFORE: "does not load"}
     why = one_run(on, NEW, "chat")
-    assert "was put back to what served before" in why
+    assert "was rolled back to the previous version" in why
     assert "does not come up either: it does not start" in why
 
 

@@ -29,7 +29,7 @@ RECORD = "/run/llamaherd/started/llama-chat-A"
 HOSTILE = ("$(id)", "`id`; 'a' \"b\"", "a\nb", "-h", "..")
 GIVEN = TrialsInput(
     name="llama-chat",
-    who="tom on desk",
+    holder="tom on desk",
     servers=(TrialServer("A", "llama-chat-A"),),
     stops=(StoppedServer("llama-chat", "/var/lib/llamaherd/kept/llama-chat"),),
     drain_seconds=60,
@@ -107,7 +107,7 @@ class Trials(ServiceHost):
         self.asked.append((need, tuple(own), tuple(others)))
         return self.lacking
 
-    def lacks_beside(self, system: object, room: Room, candidate: CandidateInput | None) -> str:
+    def lacks_room(self, system: object, room: Room, candidate: CandidateInput | None) -> str:
         """Note what must be free."""
         del system
         self.asked.append((room, candidate))
@@ -264,7 +264,12 @@ GPU = TrialServer("A", "llama-chat-A", 4, (NeededGpu("card", "GPU-1", 9),))
     [
         (GIVEN, GPU, "llama-chat is left as it is: GPU card has 1 GB", "end other programs on that GPU"),
         (GIVEN, replace(GPU, gpus=()), "llama-chat-A is not started: GPU card has 1 GB", "end what else holds RAM"),
-        (BESIDE, GPU, "llama-chat-A has no room beside what serves: GPU card has 1 GB", "without `--beside`"),
+        (
+            BESIDE,
+            GPU,
+            "llama-chat-A has no room side by side with the running servers: GPU card has 1 GB",
+            "without `--beside`",
+        ),
     ],
 )
 def test_memory_that_lacks_is_reported_before_anything_is_changed(

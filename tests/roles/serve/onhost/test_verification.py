@@ -13,7 +13,6 @@ from llamaherd.host.responses import parse_reply
 from llamaherd.onhost.document import decode, dump, encode, parse_document
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, Ended
 from llamaherd.onhost.verbs import find_verb
-from roles.serve.container_limits import LIMITS
 from roles.serve.onhost.model import (
     ContainerFound,
     ImageFound,
@@ -28,6 +27,7 @@ from roles.serve.onhost.model import (
     VerifyServersInput,
 )
 from roles.serve.onhost.verification import MOST_BYTES, send_requests, verify
+from roles.serve.state import LIMITS
 from roles.serve.verify import healthy_names, verification_input
 from tests.onhost.test_hostile_inputs import SHELLS, texts, with_text
 from tests.render.plans import GROUP
