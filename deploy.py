@@ -2,11 +2,11 @@
 
 from pyinfra import host
 
-from llamaherd.deploy.roles import apply_role, finish, preflight, selected_roles
+from llamaherd.deploy.operations import apply_role, finish, preflight, selected_roles
 from llamaherd.fleet.drain import drained_for_change
 from llamaherd.measure.trials.gate import judge_change
 from llamaherd.plan import Plan
-from llamaherd.role.services import Services
+from llamaherd.role.changes import Services
 
 plan = Plan.model_validate(host.data.plan)
 services = Services(gate=judge_change, drain=drained_for_change)  # measure changed servers, drain running ones

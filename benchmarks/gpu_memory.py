@@ -33,10 +33,10 @@ from benchmarks.gpu_servers import ANSWER, ServerError, complete, free_port, run
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.inventory.schema import Rig
-from llamaherd.memory import oracle
 from llamaherd.memory.facts import rig_facts
 from llamaherd.memory.instances import placement
 from llamaherd.memory.placement import Placement
+from llamaherd.pipeline import engine_estimate
 from llamaherd.plan import Holds, InstancePlan, ModelFile, ModelPlan
 from llamaherd.plan.estimate import place_memory
 from llamaherd.scaffold.hardware import plain_name
@@ -185,7 +185,7 @@ class Bench:
         with running(self.server, planned, log, self._environment()) as process:
             taken, whole, drafted = self._serve(process, planned, case.prompt, rig.instances["case"].parallel)
             memory = _resident(process.pid)
-        sizes = oracle.logged(log.read_text(errors="replace"), placed.devices)
+        sizes = engine_estimate.parse_server_log(log.read_text(errors="replace"), placed.devices)
         logged = sizes.host if self.cpu else sizes.devices[0]
         return Row(
             case=name,
@@ -207,14 +207,14 @@ class Bench:
         """Bytes by llama-fit-params, with what a draft adds by arithmetic."""
         tool = self.server.with_name("llama-fit-params")
         said = subprocess.run(
-            [tool, *oracle.tool_arguments(placed, str(path))],
+            [tool, *engine_estimate.tool_arguments(placed, str(path))],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             check=False,
             env=self._environment(),
         )
-        memory = oracle.completed(oracle.parse_figures(said.stdout), header, placed)
+        memory = engine_estimate.with_draft_memory(engine_estimate.parse_figures(said.stdout), header, placed)
         use, *_ = (*memory.devices, memory.host)
         return place_memory("", 0, use, 0).total
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.memory.estimate import estimate
-from llamaherd.memory.oracle import parse_figures, tool_arguments, without_draft
 from llamaherd.memory.overhead import cuda_on_gpus
 from llamaherd.memory.placement import Placement
+from llamaherd.pipeline.engine_estimate import parse_figures, tool_arguments, without_draft
 from llamaherd.reference.cards import CARDS
 from tests.support import gguf_files as shapes
 

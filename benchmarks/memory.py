@@ -25,7 +25,7 @@ from benchmarks.memory_shapes import models, served
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.memory import Memory, Placement, estimate
-from llamaherd.memory.oracle import MIB, logged, parse_figures, tool_arguments, without_draft
+from llamaherd.pipeline.engine_estimate import MIB, parse_figures, parse_server_log, tool_arguments, without_draft
 from tests.support.gguf_files import Model, write
 
 WIDE = ["35B-A3B Q4_K", "122B-A10B Q6_K", "Gemma 3 270M", "Gemma 3 12B", "Llama 3.1 8B"]
@@ -96,7 +96,7 @@ def table(captured: Mapping[str, Any]) -> str:
                 engine, ours = parse_figures(row["printed"]), estimate(header, without_draft(placement))
                 compute = f"{_mib(engine.everywhere.compute)} | {_mib(ours.everywhere.compute)}"
             else:
-                engine, ours = logged("\n".join(row["printed"]), 0), estimate(header, placement)
+                engine, ours = parse_server_log("\n".join(row["printed"]), 0), estimate(header, placement)
                 computed = ours.everywhere
                 model, draft = computing(row["printed"])
                 compute = f"{model:,.0f} + {draft:,.0f} | {_mib(computed.compute)} + {_mib(computed.draft.compute)}"

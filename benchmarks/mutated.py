@@ -27,11 +27,11 @@ from llamaherd.host.protocol import UnexpectedLineError, result_of
 from llamaherd.inventory.schema import Connect
 from llamaherd.lock import LockError, git_refs, hub, registry
 from llamaherd.lock.apply import NotLockedError
-from llamaherd.memory import Placement, estimate, oracle
+from llamaherd.memory import Placement, estimate
 from llamaherd.onhost.document import DocumentError, decode
 from llamaherd.onhost.hardware import FoundHost
 from llamaherd.onhost.store import Hashes, StoreState
-from llamaherd.pipeline import verify
+from llamaherd.pipeline import engine_estimate, verify
 from llamaherd.pipeline.fleet_files import examine_fleet
 from llamaherd.pipeline.inspection import state_of
 from llamaherd.pipeline.show import print_preflight, print_report
@@ -313,7 +313,7 @@ def hashed(_: Path, data: bytes) -> str:
 def engine(_: Path, data: bytes) -> str:
     """What an engine says that its server takes."""
     try:
-        oracle.parse_figures(data.decode(errors="replace"))
+        engine_estimate.parse_figures(data.decode(errors="replace"))
     except ValueError as error:
         return refused(repr(error), "-")
     return "read"

@@ -13,8 +13,7 @@ from llamaherd.diagnostics.findings import Finding, Rule, nearest
 from llamaherd.engines import USUAL
 from llamaherd.inventory.inheritance import WRONG_VALUE
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.schema.keys import EXAMPLES
-from llamaherd.inventory.schema_path import DeclaredAt, container_type, declared_at, key_choices, value_at
+from llamaherd.inventory.schema.keys import EXAMPLES, DeclaredAt, container_type, declared_at, key_choices, value_at
 from llamaherd.inventory.suggestions import candidate_values
 from llamaherd.inventory.yaml_file import HARMFUL_CHARACTER, Document, Path_
 from llamaherd.inventory.yaml_text import Loader

@@ -16,8 +16,7 @@ from llamaherd.engines import USUAL
 from llamaherd.inventory import schema as fleet
 from llamaherd.inventory.inheritance import EXTENDS, INSTANCE_DEFAULTS
 from llamaherd.inventory.schema import Connect, Draft, Rig, Secret
-from llamaherd.inventory.schema.keys import NOT_HERE, also_called
-from llamaherd.inventory.schema_path import container_type, declared_at, value_at
+from llamaherd.inventory.schema.keys import NOT_HERE, also_called, container_type, declared_at, value_at
 from llamaherd.inventory.suggestions import candidate_values, declared_items, intended_name, suggest_name
 from llamaherd.inventory.yaml_file import Document, Path_
 from llamaherd.inventory.yaml_text import Dumper, Loader

@@ -150,8 +150,7 @@ def _preview_rigs(run: UpOptions) -> PendingRun:
 def _apply(run: UpOptions, pending: PendingRun) -> bool:
     """Change the rigs, wave by wave. Return whether all are up to date."""
     # A refused run, or one with nothing to do, does not load pyinfra.
-    from llamaherd.deploy.hosts import RunOptions
-    from llamaherd.deploy.run import deploy
+    from llamaherd.deploy.run import RunOptions, deploy
 
     if not sys.stderr.isatty():
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes

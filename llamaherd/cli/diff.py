@@ -35,16 +35,19 @@ from llamaherd.pipeline.diff import (
     MOST_SAVED_BYTES,
     SAVED_PREFIX,
     Causes,
+    MonitoredFleet,
     SavedDiff,
     SavedDifference,
     SavedRig,
     compare_with_saved,
+    deliver_metrics,
+    metrics_text,
+    monitored_fleet,
     parse_saved_diff,
     query_diffs,
     saved_diff_bytes,
     saved_rig,
 )
-from llamaherd.pipeline.drift_metrics import MonitoredFleet, deliver_metrics, metrics_text, monitored_fleet
 from llamaherd.pipeline.history import query_causes
 from llamaherd.pipeline.load import inventory_path, rigs
 from llamaherd.pipeline.preview import Preview

@@ -132,7 +132,7 @@ def rollback(
 def _load_pyinfra() -> None:
     """Load pyinfra before the first connection opens: it replaces the functions that wait for connections."""
     import_module("pyinfra_cli")
-    from llamaherd.deploy.hosts import end_on_signals
+    from llamaherd.deploy.run import end_on_signals
 
     end_on_signals()
 
@@ -179,8 +179,7 @@ def _confirm_changes(rig: str, back: PreparedRollback, asks: bool) -> bool:
 
 
 def _apply(path: Path, rig: Rig, back: PreparedRollback, lock_wait: int, host_lock: HostLock | None) -> None:
-    from llamaherd.deploy.hosts import RunOptions
-    from llamaherd.deploy.run import deploy
+    from llamaherd.deploy.run import RunOptions, deploy
     from llamaherd.deploy.run_state import HeldLock
 
     if not sys.stderr.isatty():

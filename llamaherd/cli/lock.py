@@ -104,8 +104,7 @@ def _plan_trial(inventory: Path | None, path: Path, lock: Lock, rig: str) -> Loc
 
 def _install(trial: LockTrial, lock_wait: int) -> None:
     """Build and fetch the new versions, as `herd up --only engines --only models` does. Raise UserError."""
-    from llamaherd.deploy.hosts import RunOptions
-    from llamaherd.deploy.run import deploy
+    from llamaherd.deploy.run import RunOptions, deploy
 
     roles, name = roles_or_exit(trial.inventory), trial.rig.rig
     part = plans(trial.path, roles, (name,), locked=trial.lock, deploying=True, only=TRIAL_ROLES)

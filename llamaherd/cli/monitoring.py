@@ -13,7 +13,7 @@ import click
 from llamaherd.cli.common import UNUSABLE, echo, fail, inventory_option, write_output
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet.dashboards import DASHBOARDS, dashboard_json
-from llamaherd.pipeline.drift_metrics import monitored_fleet
+from llamaherd.pipeline.diff import monitored_fleet
 from llamaherd.pipeline.load import inventory_path
 from llamaherd.render import render
 

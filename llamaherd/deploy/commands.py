@@ -1,10 +1,11 @@
-"""How pyinfra carries changes out: a command for each way that there is. What fails is noted, to be said again."""
+"""pyinfra's commands that apply changes, one class for each kind, and the explanation of their failures."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from time import monotonic, sleep
 from typing import Any
 
@@ -16,28 +17,120 @@ from typing_extensions import override
 
 from llamaherd.deploy.run_state import note_failure
 from llamaherd.diagnostics.findings import InventoryError, UserError
-from llamaherd.host.errors import explain_failure
 from llamaherd.host.program import request
 from llamaherd.inventory.schema import Connect
 from llamaherd.onhost.undo import UNDONE, DisarmInput
 from llamaherd.pipeline.release import Origin
 from llamaherd.plan import Plan
 from llamaherd.render import render
-from llamaherd.role.changes import Change, DeferredVerb, Gated, Guard, RebootHost, RunScript, RunVerb, Say, SendFile
-from llamaherd.role.services import GateRefusal, GateRequest
+from llamaherd.role.changes import (
+    Change,
+    DeferredVerb,
+    Gated,
+    GateRefusal,
+    GateRequest,
+    Guard,
+    RebootHost,
+    RunScript,
+    RunVerb,
+    Say,
+    SendFile,
+)
 from llamaherd.text.terminal import plain
 
+_REASONS = {
+    "No space left on device": (
+        "make room on that disk (`df -h {folder}`; `df -i {folder}` where it has room, but no more files), "
+        "then `herd up`"
+    ),
+    "Disk quota exceeded": "raise the quota there (`quota`, `repquota -a`), or make room, then `herd up`",
+    "Read-only file system": (
+        "make it writable (`findmnt -T {folder}` shows how it is mounted; a disk with errors is mounted read-only: see "
+        "`dmesg`), then `herd up`"
+    ),
+    "Operation not permitted": (
+        "`lsattr -d {folder} {path}` shows whether one of them is immutable (`chattr -i` changes that), then `herd up`"
+    ),
+    "Input/output error": "the disk may be failing: see `dmesg` and `smartctl -a` on the host",
+    "Structure needs cleaning": "the filesystem is damaged: see `dmesg`, and run `fsck` while it is not mounted",
+}
+_PATTERN = re.compile(rf"^[\w./\[\] -]+: (?P<what>.*?)(?:: |\(\d+: )?(?P<reason>{'|'.join(_REASONS)})[).]?$")
+"""The program, what it could not do, and the error of the system."""
+_ACCOUNTS = re.compile(r"^(?:user|group)\w+: cannot lock (/etc/\S+); try again later")
+
+_MASKED = re.compile(r"^Failed to .*\b[Uu]nit (?:file )?(?P<unit>\S+) is masked\b")
+"""The message of systemctl and systemd-run, versions 252 and 257."""
+_NAME_TAKEN = re.compile(r"^Failed to start transient .*: Unit (\S+) was already loaded or has a fragment file\b")
+"""The message for a transient unit. A mask is a fragment file, too."""
+
+
+def explain_failure(lines: Iterable[str]) -> UserError | None:
+    """Return why a disk could not be written or a unit not be started, by the first program that reports it.
+
+    Return None if no program reports such an error, or if the lines contain a help.
+    """
+    lines = list(lines)
+    if any(line.lstrip().startswith("help: ") for line in lines):
+        return None
+    for line in lines:
+        if unit := _of_a_unit(line):
+            return unit
+        if locked := _ACCOUNTS.search(line):
+            return UserError(
+                f"{locked[1]} cannot be changed",
+                "`findmnt -T /etc` shows whether it is mounted read-only; otherwise another program changes accounts, "
+                f"or a killed program has left {locked[1]}.lock: remove this file, then `herd up`",
+            )
+        if found := _PATTERN.match(line.strip()):
+            path = _last_path(found["what"])
+            # A path that could not be made does not exist: its folder can be examined.
+            folder = path if found["what"].startswith("changing ") else str(PurePosixPath(path).parent)
+            help_ = _REASONS[found["reason"]].format(path=path, folder=folder if path else "/var/lib /tmp /etc")
+            return UserError(f"the host cannot write {path or 'a file'}: {found['reason'].lower()}", help_)
+    return None
+
+
+def _of_a_unit(line: str) -> UserError | None:
+    """Return why systemd does not start a unit; None if the line reports no such error."""
+    if masked := _MASKED.search(line):
+        return _is_masked(masked["unit"])
+    if taken := _NAME_TAKEN.search(line):
+        unit = taken[1]
+        return UserError(
+            f"{unit} cannot be started: a unit of that name is on this host already",
+            f"`systemctl status {unit}` shows where it is from; if it is masked, `systemctl unmask {unit}`, otherwise "
+            "wait for its end, or move its file away and `systemctl daemon-reload`; then `herd up`",
+        )
+    return None
+
+
+def _is_masked(unit: str) -> UserError:
+    """Return the error of a masked unit, which systemctl names by the path of its link or by its name alone."""
+    folder, _, name = unit.rpartition("/")
+    fix = f"`systemctl unmask {'--runtime ' if folder.startswith('/run/') else ''}{name}`"
+    if not folder:
+        fix += f" (`systemctl unmask --runtime {name}` if `systemctl is-enabled {name}` prints masked-runtime)"
+    return UserError(f"{name} is masked on this host, so that systemd does not start it", f"{fix}, then `herd up`")
+
+
+def _last_path(what: str) -> str:
+    """Return the path that an error is about: of two, the path that the program was to make."""
+    quoted = re.findall(r"'(/[^']*)'", what)
+    bare = re.findall(r"(/\S+?)(?:$|[\s:])", what)
+    return str((quoted or bare or [""])[-1])
+
+
 REBOOT_SECONDS = 900
-"""How long a host may take to come back: big ones count their memory for minutes."""
+"""The longest that a reboot may take: large hosts test their memory for minutes."""
 
 TELL_SECONDS = 15
-"""How often a person who waits for that is told that we do too."""
+"""Seconds between two lines of progress during such a wait."""
 
 ASK_SECONDS = 5
-"""Between two tries to reach it."""
+"""Seconds between two attempts to connect."""
 
 LOGIN_SECONDS = 60
-"""How long a login may take in all, and a script that does next to nothing."""
+"""The longest time for a login and a script that does next to nothing."""
 
 DISARM = "base.disarm_undo"
 
@@ -45,7 +138,7 @@ LINE_HELP = "  help: see how you reach this host, and what of that this change c
 
 
 def command(change: Change) -> PyinfraCommand:
-    """What carries a change out."""
+    """Return the command that applies a change."""
     match change.how:
         case RunScript() as how:
             return ScriptCommand(how)
@@ -58,14 +151,15 @@ def command(change: Change) -> PyinfraCommand:
         case SendFile() as how:
             if wrong := wrong_file(how):
                 return RefuseCommand([wrong])
-            # As whoever logged in: only what is let in afterwards, by its hash, belongs to root.
+            # As the login user: a file belongs to root only after its hash was checked.
             return SendFileCommand(how)
 
 
 def _on_stdin(script: str) -> str:
-    """In braces: a shell reads it to the end before it starts, so that one cut off on its way does nothing.
+    """Return a script in braces: the shell reads it to the end before it starts, so that a partial one does nothing.
 
-    With a `systemctl` for it that survives that systemd re-executes, and a `docker` that waits for no daemon for ever.
+    The script gets functions `systemctl`, which survives a re-execution of systemd, and `docker`, which does not wait
+    forever for its daemon.
     """
     return f"{{\n{render('host/clients.sh.j2', reports=False)}\n{script}\n}} </dev/null\n"
 
@@ -108,11 +202,11 @@ def _shown(command: ScriptCommand | VerbCommand, state: State, host: Host, argum
         for sentence in sentences:
             logger.error(f"{host.print_prefix}{sentence}")
         note_failure(host, [*said.stderr_lines, *sentences])
-    return done, CommandOutput([])  # what it said was shown: pyinfra would show it again where it failed
+    return done, CommandOutput([])  # the output was shown: pyinfra would show it again after a failure
 
 
 class GuardedVerbCommand(VerbCommand):
-    """A verb, and then a login of its own, without which the host undoes what the verb has done."""
+    """A verb, and then a new login. Without this login, the host undoes the change of the verb."""
 
     def __init__(self, how: RunVerb, guard: Guard) -> None:
         super().__init__(how)
@@ -129,7 +223,7 @@ class GuardedVerbCommand(VerbCommand):
         return done and not said, output
 
     def _log_in(self, host: Host, connector_arguments: Any) -> list[str]:
-        """Return nothing where a login came through in time; else what became of the change."""
+        """Return nothing if a login came through in time; otherwise the sentences that report the undo."""
         began = monotonic()
         reported = began - TELL_SECONDS
         seconds = self.guard.seconds
@@ -152,7 +246,7 @@ class GuardedVerbCommand(VerbCommand):
 
 
 class SendFileCommand(FileUploadCommand):
-    """A file of the controller's, sent unless another run has brought it meanwhile."""
+    """A file of the controller, sent unless another run has brought it meanwhile."""
 
     def __init__(self, how: SendFile) -> None:
         super().__init__(str(how.local), how.remote, _sudo=False)
@@ -165,7 +259,7 @@ class SendFileCommand(FileUploadCommand):
 
 
 class DeferredVerbCommand(PyinfraCommand):
-    """A verb whose input is made when its turn comes: other hosts are queried for it."""
+    """A verb whose input is created just before it runs, because it depends on other hosts."""
 
     def __init__(self, how: DeferredVerb) -> None:
         super().__init__()
@@ -205,31 +299,31 @@ class RebootHostCommand(PyinfraCommand):
         if not self._back(host, lambda: self._booted(host, connector_arguments)):
             why = (
                 f"this host did not come back within {self._seconds} s of its reboot\n"
-                "  help: look at its console; `herd up` goes on from there once it answers again"
+                "  help: see its console; once the host responds again, `herd up` resumes the run"
             )
             return RefuseCommand([why]).execute(state, host, connector_arguments)
         return run(self.how.after)
 
     @property
     def _seconds(self) -> int:
-        """How long it is waited for."""
+        """The longest wait for the host, in seconds."""
         return REBOOT_SECONDS + self.how.extra
 
     def _booted(self, host: Host, connector_arguments: Any) -> bool:
-        """Whether it is back for good. That it is not yet is no failure, and nothing to say again at the end."""
+        """Return whether the reboot is complete. An incomplete one is no failure, and is not reported at the end."""
         how = self.how.back
         arguments = {**connector_arguments, "_document": request(how.verb, how.given), "_timeout": self._seconds}
         booted: bool = host.run_shell_command(VerbCommand(how), **arguments)[0]
         return booted
 
     def _back(self, host: Host, booted: Callable[[], bool]) -> bool:
-        """Whether it can be reached again, by a connection of its new life."""
-        began = told = monotonic()
+        """Wait until a new connection reaches the rebooted host. Return whether one did in time."""
+        began = reported = monotonic()
         while monotonic() - began < self._seconds:
             sleep(ASK_SECONDS)
-            if monotonic() - told >= TELL_SECONDS:
-                told = monotonic()
-                logger.info(f"{host.print_prefix}waiting for it to come back, {told - began:.0f} s by now")
+            if monotonic() - reported >= TELL_SECONDS:
+                reported = monotonic()
+                logger.info(f"{host.print_prefix}waiting for it to come back, {reported - began:.0f} s by now")
             try:
                 host.disconnect()
                 host.connect(show_errors=False)
@@ -273,7 +367,7 @@ class GateCommand(PyinfraCommand):
 
 
 class RefuseCommand(PyinfraCommand):
-    """Fails the host, with sentences that say why, and before them a table of what it is."""
+    """Fails the host: prints a table of its state, and then the reasons."""
 
     def __init__(self, sentences: Iterable[str], table: Iterable[str] = ()) -> None:
         super().__init__()
@@ -291,7 +385,7 @@ class RefuseCommand(PyinfraCommand):
 
 
 def wrong_file(send: SendFile) -> str | None:
-    """Why a file of the controller's is not the one that is declared, with a way out."""
+    """Return why a file of the controller is not the declared one, with a help; None if it is."""
     try:
         with send.local.open("rb") as file:
             have = hashlib.file_digest(file, "sha256").hexdigest()
@@ -300,6 +394,6 @@ def wrong_file(send: SendFile) -> str | None:
     if have == send.sha256:
         return None
     return (
-        f"{send.local} has sha256 {have}, but the inventory says {send.sha256}\n"
-        "  help: fetch the file again, or correct the hash if you know that the file is right"
+        f"{send.local} has sha256 {have}, but the inventory declares {send.sha256}\n"
+        "  help: fetch the file again, or correct the hash if the file is the right one"
     )

@@ -1,6 +1,6 @@
-"""pyinfra's way to a rig: the OpenSSH client, as for every other command of `herd`, with the same sentences.
+"""pyinfra's connector to a rig: the OpenSSH client, as for every other command of `herd`, with the same errors.
 
-What a host says is decoded whatever it is, bounded, and shown without what a terminal would obey.
+The output of a host is decoded whatever it contains, bounded, and shown without control characters.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from llamaherd.pipeline.load import inventory_folder
 from llamaherd.text.terminal import shown
 
 CONNECTOR = "llamaherd"
-"""What pyproject.toml calls it."""
+"""The name of the connector in pyproject.toml."""
 
 SILENCE = 7200
-"""Seconds that a step may be silent: hashing 400 GB on a slow disk is. A connection that is gone shows in 45."""
+"""Seconds that a step may be silent: hashing 400 GB on a slow disk is. A lost connection is detected within 45."""
 
 SEND_SILENCE = 120
-"""Seconds that a file on its way may stand still."""
+"""Seconds for which the transfer of a file may stall."""
 
 STANDING = SEND_SILENCE + 30
 """Seconds that another run may send no byte of a file, before this run gives up."""
@@ -52,7 +52,7 @@ END = "LLAMAHERD_END_OF_STDIN"
 
 
 class RigData(TypedDict):
-    """What pyinfra keeps about a rig for us."""
+    """The data of a rig that pyinfra stores for its connector."""
 
     rig_connect: dict[str, Any]
     rig_unreached: str
@@ -62,26 +62,26 @@ class RigData(TypedDict):
 
 _META = {
     "rig_connect": DataMeta("`connect:` of the rig in its inventory"),
-    "rig_unreached": DataMeta("why a look a moment ago could not ask it, in the words of ours", ""),
-    "rig_turn_first": DataMeta("whether a look a moment ago has found something to do", False),
-    "rig_held": DataMeta("the turn that was taken before, and what was seen under it", None),
+    "rig_unreached": DataMeta("why the last inspection did not reach it, as an error of herd", ""),
+    "rig_turn_first": DataMeta("whether the last inspection has found something to do", False),
+    "rig_held": DataMeta("the host's lock that was taken before, and the state that was inspected under it", None),
 }
 
 
 class RigConnector(BaseConnector):
-    """One rig. It is connected when a shell there, as root, waits for its script: which the first command then is."""
+    """One rig. It is connected when a root shell on the host waits for a script: the first command is that script."""
 
     handles_execution = True
     data_cls = RigData
     data_meta = _META
     _waiting: Shell | None = None
     _coming: Any = None
-    """A greenlet that logs in while another shell works, to what `_waiting` is then."""
+    """A greenlet that logs in while another shell works; its shell becomes `_waiting`."""
 
     @staticmethod
     @override
     def make_names_data(name: str) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
-        """The rig, by its own name."""
+        """Yield the rig by its own name."""
         yield name, {}, []
 
     @property
@@ -100,7 +100,7 @@ class RigConnector(BaseConnector):
 
     @override
     def connect(self) -> None:
-        """Log in and become root. Raises ConnectError with the sentence that `herd verify` would say, too."""
+        """Log in and become root. Raises ConnectError with the same error that `herd verify` prints."""
         if why := self.data["rig_unreached"]:
             raise ConnectError(why)
         login = [gevent.spawn(log_in_for_lock, self.host)] if self._turn_is_next else []
@@ -127,7 +127,7 @@ class RigConnector(BaseConnector):
         self._waiting = None
 
     def _shell(self, *, root: bool, fresh: bool = False) -> Shell:
-        """The shell that waits, or another: each runs one script. A `fresh` one is by a connection of its own."""
+        """Return the waiting shell, or a new one: each runs one script. A `fresh` shell has its own connection."""
         if fresh:
             return Shell(self._connect, root=root, fresh=True)
         if root:
@@ -141,7 +141,7 @@ class RigConnector(BaseConnector):
             self._coming = gevent.spawn(_shell_or_none, self._connect)
 
     def _arrived(self) -> None:
-        """Wait for the shell that is on its way; it waits from now on."""
+        """Wait until the login that runs in the background has ended, and keep its shell."""
         coming, self._coming = self._coming, None
         came = coming.get() if coming is not None else None
         if isinstance(came, Shell):  # and no end of the greenlet
@@ -151,14 +151,15 @@ class RigConnector(BaseConnector):
     def run_shell_command(
         self, command: str | StringCommand, print_output: bool = False, print_input: bool = False, **arguments: Any
     ) -> tuple[bool, CommandOutput]:
-        """Run a command; where it could not be run, the sentence that says why is its output.
+        """Run a command. If it cannot be run, the error is its output.
 
-        While it is our turn on the host, another one follows, until the `_last`: that is logged in for meanwhile.
+        While this run holds the host's lock, another command follows, except after the `_last`: the login for the next
+        command starts meanwhile.
         """
         command = StringCommand(command) if isinstance(command, str) else command
         if print_input:
             echo(f"{self.host.print_prefix}>>> {command}", err=True)
-        said = Said(self.host.print_prefix, aloud=print_output)
+        host_output = HostOutput(self.host.print_prefix, printed=print_output)
         within = arguments.pop("_timeout", None)
         total = arguments.pop("_total", STEP_SECONDS)
         patience = Patience.within(within) if within else Patience(SILENCE, total, "this step")
@@ -167,21 +168,21 @@ class RigConnector(BaseConnector):
         last = bool(arguments.pop("_last", False))
         root = bool(arguments.get("_sudo")) and not arguments.get("_sudo_user")
         document = arguments.pop("_document", None)
-        events = arguments.pop("_events", None) or Events(said.hear)
+        events = arguments.pop("_events", None) or Events(host_output.hear)
         keep = bool(arguments.pop("_keep", True))
         try:
             with self._shell(root=root, fresh=fresh) as shell:
                 if root and not fresh and not last and holds_host_lock(self.host):
                     self._log_in_ahead()
                 if document is None:
-                    code = shell.run(_script(command, arguments, root=root), said.hear, patience)
+                    code = shell.run(_script(command, arguments, root=root), host_output.hear, patience)
                 else:
                     program = packed_program(self._own_roles)
                     code = shell.run_program(program, document, events, patience, keep=keep)
         except RemoteError as error:
-            said.hear_all(error)
-            return False, said.output
-        return code in expected, said.output
+            host_output.hear_all(error)
+            return False, host_output.output
+        return code in expected, host_output.output
 
     @override
     def put_file(
@@ -197,14 +198,14 @@ class RigConnector(BaseConnector):
         if "settled" in arguments:
             return self._send_file(Path(str(filename_or_io)), remote_filename, arguments["settled"])
         data = b64encode(_read(filename_or_io)).decode()
-        said = Said(self.host.print_prefix, aloud=True)
+        host_output = HostOutput(self.host.print_prefix, printed=True)
         patience = Patience(SEND_SILENCE, transfer_seconds([len(data)]), f"writing {remote_filename}")
         script = f"{{\nbase64 -d >{shlex.quote(remote_filename)} <<'{END}'\n{data}\n{END}\n}}\n"
         try:
             with self._shell(root=bool(arguments.get("_sudo"))) as shell:
-                return shell.run(script, said.hear, patience) == 0
+                return shell.run(script, host_output.hear, patience) == 0
         except RemoteError as error:
-            said.hear_all(error)
+            host_output.hear_all(error)
             return False
 
     def _send_file(self, file: Path, remote_filename: str, settled: Sequence[PurePosixPath]) -> bool:
@@ -212,7 +213,7 @@ class RigConnector(BaseConnector):
 
         `settled` are the paths in the store where another run may have brought the file meanwhile: it is not sent then.
         """
-        said = Said(self.host.print_prefix, aloud=True)
+        host_output = HostOutput(self.host.print_prefix, printed=True)
         size = file.stat().st_size
         total = transfer_seconds([size])
         given = ReceiveInput(remote_filename, size, tuple(map(str, settled)), STANDING, total)
@@ -221,44 +222,44 @@ class RigConnector(BaseConnector):
             with file.open("rb") as data, self._shell(root=False) as shell:
                 patience = Patience(SEND_SILENCE, total, f"receiving {file.name}")
                 program = packed_program(self._own_roles)
-                return shell.send(program, document, data, Events(said.hear), patience) == 0
+                return shell.send(program, document, data, Events(host_output.hear), patience) == 0
         except RemoteError as error:
-            said.hear_all(error)
+            host_output.hear_all(error)
             return False
 
     @override
     def get_file(self, *_: Any, **__: Any) -> bool:
-        """No role brings a file back."""
+        """Raise NotImplementedError: no role fetches a file from a host."""
         raise NotImplementedError("files are sent to rigs, never fetched from them")
 
 
 def _shell_or_none(connect: Connect) -> Shell | None:
-    """A shell there as root. Why there is none, whoever needs one is told by the next try."""
+    """Return a root shell on the host; None if the login fails. The next login reports why."""
     try:
         return Shell(connect)
     except RemoteError:
         return None
 
 
-class Said:
-    """What a host says: kept, and shown as it comes where that is wanted."""
+class HostOutput:
+    """The output of a command on a host. With `printed`, each line is printed when it arrives."""
 
-    def __init__(self, prefix: str, *, aloud: bool) -> None:
+    def __init__(self, prefix: str, *, printed: bool) -> None:
         self.output = CommandOutput([])
-        self._prefix, self._aloud = prefix, aloud
+        self._prefix, self._printed = prefix, printed
 
     def hear(self, stream: str, line: str) -> None:
-        """Take one line, with its end or without."""
+        """Add one line, with its end or without."""
         line = line.rstrip("\n")
         wrong = stream == "stderr"
-        text = shown(line) if wrong or self._aloud else line
+        text = shown(line) if wrong or self._printed else line
         self.output.combined_lines.append(OutputLine(stream, text if wrong else line))
-        if self._aloud:
-            with suppress(OSError):  # nobody looks on any more: no reason to stop in the middle
+        if self._printed:
+            with suppress(OSError):  # the terminal is gone: no reason to stop in the middle
                 echo(f"{self._prefix}{format_text(text, 'red') if wrong else text}", err=True)
 
     def hear_all(self, error: RemoteError) -> None:
-        """Take a sentence and its help, as if the host had said so."""
+        """Add an error and its help, as if the host had printed them."""
         for line in str(error).splitlines():
             self.hear("stderr", line)
 
@@ -272,14 +273,14 @@ def _read(filename_or_io: str | IOBase) -> bytes:
 
 
 def _script(command: StringCommand, arguments: dict[str, Any], *, root: bool) -> str:
-    """What a shell is to run: a script of ours as it is; any other command as pyinfra words it."""
-    told = arguments.pop("_stdin", None)
+    """Return the script that a shell runs: our own scripts unchanged, any other command as pyinfra writes it."""
+    given = arguments.pop("_stdin", None)
     arguments.pop("_get_pty", None)
     if root:
         arguments.pop("_sudo")
-    if command.get_raw_value() == "sh -s" and isinstance(told, str):
-        return told
-    worded = make_unix_command(command, **arguments).get_raw_value()
-    if told is None:
-        return f"{worded} </dev/null\n"
-    return f"{worded} <<'{END}'\n{told if isinstance(told, str) else ''.join(told)}\n{END}\n"
+    if command.get_raw_value() == "sh -s" and isinstance(given, str):
+        return given
+    written = make_unix_command(command, **arguments).get_raw_value()
+    if given is None:
+        return f"{written} </dev/null\n"
+    return f"{written} <<'{END}'\n{given if isinstance(given, str) else ''.join(given)}\n{END}\n"

@@ -1,4 +1,4 @@
-"""The operations that pyinfra runs: inspect a host, drain its servers, carry changes out. An error fails one host."""
+"""The steps of `deploy.py`: pyinfra's deploys, and their operations, which inspect a host and apply changes to it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from pyinfra import host, logger
-from pyinfra.api import Host, StringCommand, operation
+from pyinfra.api import Host, StringCommand, deploy, operation
 from pyinfra.api.command import PyinfraCommand
+from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_host
 
 from llamaherd.deploy.commands import GateCommand, RefuseCommand, command, wrong_file
@@ -35,25 +36,25 @@ from llamaherd.inventory.api_keys import UnreadableKeyError, unreadable_key
 from llamaherd.inventory.schema import Connect
 from llamaherd.pipeline.inspection import INSPECT_SECONDS, inspect_request, python_change, state_of
 from llamaherd.pipeline.load import inventory_folder
+from llamaherd.pipeline.own_roles import all_roles, deploy_errors, load_deploy
+from llamaherd.pipeline.plan import role_parts, tasks_of
 from llamaherd.pipeline.preflight import file_size, files_to_send, local_sizes, survey_host, table_lines
 from llamaherd.pipeline.preview import run_on
-from llamaherd.pipeline.selection import role_parts
 from llamaherd.plan import InstancePlan, Plan
-from llamaherd.role.changes import Change, Say, SendFile, operation_change
+from llamaherd.role.changes import Change, Say, SendFile, Services, operation_change
 from llamaherd.role.role import Role, Task
-from llamaherd.role.services import Services
 from llamaherd.text.numbers import show_size
 from llamaherd.text.terminal import plain
 
 SETTLING_INSPECTIONS = 15
-"""How often a port may be between two holders before it counts as taken: a second apart."""
+"""The most inspections, one second apart, that find a port between two servers before it counts as taken."""
 
 FRESH_SECONDS = 2
-"""How long a look holds while we change nothing. Longer, and what others do meanwhile would count."""
+"""Seconds for which an inspection is used again while nothing changes: soon, other processes may change the host."""
 
 
 class CachedInspection(NamedTuple):
-    """What a host answered to a plan's question, and when: in seconds, and whether operations were carried out."""
+    """The inspected state of a host, its time in seconds, and whether operations were carried out already."""
 
     at: float
     executing: bool
@@ -65,17 +66,17 @@ _inspections: WeakKeyDictionary[Host, CachedInspection] = WeakKeyDictionary()
 
 
 def forget_inspection() -> None:
-    """Have whoever comes next look anew: the host is changed now."""
+    """Discard the inspection of the host, because the host changes now."""
     _inspections.pop(ctx_host.get(), None)
 
 
 def remember_inspection(plan: Plan, seen: HostState, at: float) -> None:
-    """Have whoever comes next take this look, under our turn, for its own: it holds as long as any."""
+    """Store an inspection that was made under the host's lock, for the next operations."""
     _inspections[ctx_host.get()] = CachedInspection(at, host.state.is_executing, plan, seen)
 
 
 def observe(plan: Plan, roles: Sequence[Role]) -> HostState:
-    """What the host looks like, by a fresh look. Raises UserError where it could not be asked."""
+    """Return the state of the host by a recent inspection, or by a new one. Raises UserError if that fails."""
     here, executing = ctx_host.get(), host.state.is_executing
     last = _inspections.get(here)
     if last and last.plan is plan and last.executing == executing and monotonic() - last.at < FRESH_SECONDS:
@@ -86,12 +87,12 @@ def observe(plan: Plan, roles: Sequence[Role]) -> HostState:
 
 
 def _inspect(plan: Plan, roles: Sequence[Role], *, install: bool) -> HostState:
-    """Inspect the host; where it has no python3, `install` that first. Raise UserError where it cannot be inspected."""
+    """Inspect the host; if it has no python3, `install` that first. Raise UserError if it cannot be inspected."""
     here = ctx_host.get()
     complaints: list[str] = []
     events = Events(lambda stream, line: complaints.append(line) if stream == "stderr" else None)
-    # No fact of pyinfra's: where one fails, it says so in its own words before we can say why.
-    done, said = here.run_shell_command(
+    # This is no fact of pyinfra: pyinfra would print an error of its own before ours.
+    done, output = here.run_shell_command(
         StringCommand("python3", "-I", "inspect"),
         print_output=here.state.print_fact_output,
         print_input=here.state.print_fact_input,
@@ -104,43 +105,45 @@ def _inspect(plan: Plan, roles: Sequence[Role], *, install: bool) -> HostState:
     if events.no_python and install:
         _install_python(here)
         return _inspect(plan, roles, install=False)
-    if not done and (unasked := _own_words(said.stderr_lines)):
-        raise unasked
-    return state_of(result_of(events, [*complaints, *said.stderr_lines]), roles)
+    if not done and (error := _connector_error(output.stderr_lines)):
+        raise error
+    return state_of(result_of(events, [*complaints, *output.stderr_lines]), roles)
 
 
 def _install_python(here: Host) -> None:
-    """Install python3. Raise UserError where that fails."""
+    """Install python3. Raise UserError if that fails."""
     change = python_change()
     logger.info(f"{host.print_prefix}{change.says}")
     script = f"{{\n{change.script}\n}} </dev/null\n"
-    done, said = here.run_shell_command(StringCommand("sh", "-s"), print_output=True, _stdin=script, _sudo=True)
+    done, output = here.run_shell_command(StringCommand("sh", "-s"), print_output=True, _stdin=script, _sudo=True)
     if not done:
-        raise _own_words(said.stderr_lines) or UserError("python3 could not be installed", "install it on the host")
+        raise _connector_error(output.stderr_lines) or UserError(
+            "python3 cannot be installed", "install it on the host"
+        )
 
 
 def settled_state(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role]) -> HostState:
-    """What the host looks like, once no port of ours passes from one holder to the next. Raises UserError as a look."""
+    """Return the state of the host, once no port passes from one server to another. Raises UserError as `observe`."""
     seen = observe(plan, inspecting)
     for again in range(SETTLING_INSPECTIONS if host.state.is_executing else 0):
         if not any(role.unsettled(part, seen) for role, part in role_parts(plan, roles)):
             break
         if not again:
-            logger.info(f"{host.print_prefix}a port passes from one holder to another just now: looking again")
+            logger.info(f"{host.print_prefix}a port passes from one server to another: inspecting again")
         sleep(1)
         _inspections.pop(ctx_host.get(), None)
         seen = observe(plan, inspecting)
     return seen
 
 
-def _own_words(said: Sequence[str]) -> UserError | None:
-    """Why a host was not asked, in the sentence of ours that its connector ended with, if it did."""
-    *_, message, help_ = ("", "", *said)
+def _connector_error(output: Sequence[str]) -> UserError | None:
+    """Return the error with which the connector of the host ended; None if it ended otherwise."""
+    *_, message, help_ = ("", "", *output)
     return UserError(message, help_.removeprefix(HELP_PREFIX)) if help_.startswith(HELP_PREFIX) else None
 
 
 _SPARE_SECONDS = 300
-"""Seconds beyond what a switch takes: downloads that its host is in the middle of slow all down."""
+"""Seconds that are added to those of a switch: downloads on the host slow everything down."""
 
 
 def _drained(host: Host, services: Services, change: Change) -> AbstractContextManager[None]:
@@ -158,21 +161,21 @@ def _say_on(host: Host) -> Say:
 
 
 def _change_seconds(instance: InstancePlan) -> int:
-    """Seconds in which it is changed, whatever comes of it: what served before comes back by a second start."""
+    """Return the seconds that a change takes at most: after a failure, the previous server starts again."""
     gate = instance.gate.seconds if instance.gate else 0
     return gate + 2 * (instance.drain + instance.server.start_seconds) + _SPARE_SECONDS
 
 
 Commands = Generator[PyinfraCommand, None, None]
 HOST_ERRORS = (UserError, InventoryError, UnreadableKeyError)
-"""What says in its own words why a host cannot become as planned."""
+"""Errors whose message reports why a plan cannot be applied to a host."""
 
 
 @operation()
-def preflight(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role]) -> Commands:
-    """Find out whether the host can become as planned. Changes nothing; fails the host where it cannot.
+def check_host(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role]) -> Commands:
+    """Check whether the plan can be applied to the host, and fail the host otherwise. Changes nothing.
 
-    Where a look has just found something to do, its turn comes first, so that what is seen now holds until it begins.
+    If an inspection has just found something to do, the lock is taken first: the state then stays until the changes.
     """
     here = ctx_host.get()
     try:
@@ -204,35 +207,34 @@ def preflight(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role]) -> 
 def carry_out(
     plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role], task: Task, services: Services
 ) -> Commands:
-    """Look at the host, and carry out the changes that follow for a task: none, where all is as planned.
+    """Inspect the host, and carry out the changes that follow for a task; none if the host matches the plan.
 
-    A look of the operation before does, where that has changed nothing, and just now. The task's notes are told of that
-    look too.
+    The inspection of the previous operation is used if it is recent and nothing has changed since. The task's notes
+    follow from the same inspection.
     """
     here = ctx_host.get()
     try:
-        changes, told = _decide(plan, roles, inspecting, task)
+        changes, notes = _decide(plan, roles, inspecting, task)
         if changes and host.state.is_executing and take_host_lock(here):
             # Before that another run may have done it, or something else.
             forget_inspection()
-            changes, told = _decide(plan, roles, inspecting, task)
+            changes, notes = _decide(plan, roles, inspecting, task)
     except HOST_ERRORS as error:
         yield RefuseCommand([str(error)])
         return
     if changes:
-        # What is done now is to be seen by whoever comes next.
         forget_inspection()
     try:
         yield from _commands(here, services, changes)
     finally:
         pause_host_lock(here)
-    # While it prepares, pyinfra may ask whether there is anything to do, and ask again when it does it.
-    for remark in told if host.state.is_executing else ():
-        logger.warning(f"{host.print_prefix}{plain(remark)}")
+    # pyinfra may run this once while it prepares, and again when it executes.
+    for note in notes if host.state.is_executing else ():
+        logger.warning(f"{host.print_prefix}{plain(note)}")
 
 
 def _commands(here: Host, services: Services, changes: Sequence[Change]) -> Commands:
-    """What carries changes out, one after the other."""
+    """Yield the commands of the changes, one after another."""
     for change in changes:
         with _drained(here, services, change):
             for part in change.parts:
@@ -253,7 +255,7 @@ def _commands(here: Host, services: Services, changes: Sequence[Change]) -> Comm
 def _decide(
     plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role], task: Task
 ) -> tuple[Sequence[Change], Sequence[str]]:
-    """What a task changes on the host as it is now, and what it tells people of it."""
+    """Return the changes of a task on the host in its present state, and its notes for the user."""
     seen = observe(plan, inspecting)
     note_running(ctx_host.get(), seen)
     for role in roles if host.state.is_executing else ():
@@ -298,16 +300,90 @@ def note_own(hashes: Sequence[str]) -> Commands:
 
 @operation()
 def refuse(why: str) -> Commands:
-    """Fail a host whose tasks cannot even be told."""
+    """Fail a host whose tasks cannot be derived."""
     yield RefuseCommand([why])
 
 
 @operation()
-def finish() -> Commands:
-    """Write down what was done; fail a host where something has failed, and say all of that again."""
+def record_run() -> Commands:
+    """Record the release, and fail a host on which something has failed: print all failures again."""
     here = ctx_host.get()
     if host.state.is_executing:
         record_release(here)
         release_host_lock(here)
     if reasons := noted_failures(here):
         yield RefuseCommand(reasons)
+
+
+def selected_roles() -> tuple[Role, ...]:
+    """Return the roles of this run in their order: all roles, or those that the run is limited to."""
+    selected = host.data.rig_roles
+    return tuple(role for role in all_roles(Path(host.data.inventory)) if not selected or role.name in selected)
+
+
+def preflight(plan: Plan, roles: Sequence[Role]) -> None:
+    """Fail a host that cannot be brought to its plan, before anything changes."""
+    deploy("preflight")(_preflight)(plan=plan, roles=roles, _sudo=True)
+
+
+def apply_role(role: Role, plan: Plan, roles: Sequence[Role], services: Services) -> None:
+    """Run the tasks of a role. Each inspects the host and makes the changes that follow."""
+    if role.deploy and plan.whole(role.thing):
+        _apply_own(role)
+    deploy(role.name)(_tasks)(role=role, plan=plan, roles=roles, services=services, _sudo=True)
+
+
+def apply_own_roles() -> None:
+    """Add the operations of those roles of the run that are plain pyinfra."""
+    for role in host.loop(selected_roles()):
+        if role.deploy:
+            _apply_own(role)
+
+
+def _apply_own(role: Role) -> None:
+    """Add the operations of a role that is plain pyinfra. They run while this run holds the host's lock.
+
+    Raise pyinfra's error for what the role's code raises: the run ends before it changes a host.
+    """
+    hold_lock(name=f"{role.name} | lock", _sudo=True)
+    before = len(host.op_hash_order)
+    try:
+        with deploy_errors(role):
+            load_deploy(role)(_sudo=True)
+    except HOST_ERRORS as error:
+        raise PyinfraError(f"\n{error}") from None
+    note_own(name=f"{role.name} | record", hashes=tuple(host.op_hash_order[before:]), _sudo=True)
+
+
+def finish() -> None:
+    """Record the release, and fail a host of which a part has failed."""
+    record_run(name="all that was declared", _sudo=True)
+
+
+def _inspecting(roles: Sequence[Role]) -> Sequence[Role]:
+    """Return the roles that inspect the host: all, because a role may need the state that another role reads."""
+    return all_roles(Path(host.data.inventory)) if host.data.rig_roles else roles
+
+
+def _preflight(plan: Plan, roles: Sequence[Role]) -> None:
+    name = "can the plan be applied?"
+    check_host(name=name, plan=plan, roles=roles, inspecting=_inspecting(roles))
+
+
+def _tasks(role: Role, plan: Plan, roles: Sequence[Role], services: Services) -> None:
+    try:
+        tasks = tuple(tasks_of(plan, role))
+    except HOST_ERRORS as error:
+        refuse(name="tasks", why=str(error))
+        return
+    for task in host.loop(tasks):
+        carry_out(
+            name=task.name,
+            plan=plan,
+            roles=roles,
+            inspecting=_inspecting(roles),
+            task=task,
+            services=services,
+            _ignore_errors=task.alone,
+            _continue_on_error=task.goes_on,
+        )

@@ -1,4 +1,4 @@
-"""On whose behalf a run is, and from what: for the release that it leaves on a host."""
+"""The origin of a run: its user, machine, commit and lock, for the release that it records on a host."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from llamaherd import __version__
-from llamaherd.pipeline.load import lock_path
+from llamaherd.pipeline.load import inventory_folder, lock_path
 from llamaherd.pipeline.release import Origin
 
 GIT_SECONDS = 5
-"""A repository on a sleeping disk is not waited for longer: the commit is good to know, and no more."""
+"""The longest that git may take, as on a sleeping disk: a release can do without the commit."""
 
 
 def origin(inventory: Path) -> Origin:
-    """Who runs this, here, with this inventory."""
+    """Return the origin of a run by this process with this inventory."""
     return Origin(
         user=_user(),
         machine=socket.gethostname(),
@@ -30,7 +30,7 @@ def origin(inventory: Path) -> Origin:
 
 
 def _user() -> str:
-    """Whoever became root by sudo is known by his own name."""
+    """Return the login name, also under sudo."""
     if given := os.environ.get("SUDO_USER"):
         return given
     try:
@@ -46,8 +46,8 @@ def _lock(inventory: Path) -> str:
 
 
 def _commit(inventory: Path) -> str:
-    """The commit that the inventory is at, with a `+` where it holds more; empty where git knows of none."""
-    folder = inventory if inventory.is_dir() else inventory.parent
+    """Return the commit of the inventory, with a `+` if it has further changes; empty without a repository."""
+    folder = inventory_folder(inventory)
     found = _git(folder, "rev-parse", "--short=12", "HEAD")
     return f"{found}+" if found and _git(folder, "status", "--porcelain", "--", ".") else found
 

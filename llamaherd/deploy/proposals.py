@@ -88,14 +88,13 @@ def _changes(found: DryRun) -> Iterator[Change]:
 
 def main() -> NoReturn:
     """Print what `pyinfra --dry --json` prints for the roles of a request on stdin."""
-    from llamaherd.deploy.hosts import CONNECTOR, RunOptions, host_data
     from llamaherd.deploy.origin import origin
-    from llamaherd.deploy.run import run_pyinfra
+    from llamaherd.deploy.run import CONNECTOR, RunOptions, host_data, run_pyinfra
 
     request = _REQUEST.validate_json(sys.stdin.buffer.read())
     plan, inventory, options = request["plan"], request["inventory"], RunOptions(roles=request["roles"])
     data = host_data(request["connect"], plan, inventory, origin(inventory), options)
-    operations = "llamaherd.deploy.roles.apply_own_roles"
+    operations = "llamaherd.deploy.operations.apply_own_roles"
     run_pyinfra([(f"@{CONNECTOR}/{plan.rig}", data)], operations, "--dry", "--json")
 
 

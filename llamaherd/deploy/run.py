@@ -1,22 +1,156 @@
-"""Run pyinfra's own command over hosts whose plans exist."""
+"""Run pyinfra's own command over the hosts of a fleet, with their plans as its data."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import click
 from pyinfra import logger
+from pyinfra.api import InventoryError as PyinfraInventoryError
 from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_state
-from pyinfra_cli.main import main
 
-from llamaherd.deploy.hosts import RigHost, RunOptions, prepared_hosts, rig_hosts
-from llamaherd.inventory.schema import Rig
+from llamaherd.deploy.origin import origin
+from llamaherd.deploy.run_state import HeldLock
+from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
+from llamaherd.host.signals import END_SIGNALS
+from llamaherd.inventory.schema import Connect, Rig
+from llamaherd.layout import LOCK_WAIT
+from llamaherd.pipeline.load import inventory_path, plans
+from llamaherd.pipeline.own_roles import all_roles
+from llamaherd.pipeline.release import Origin
+from llamaherd.pipeline.rules import UNKNOWN_RIG
 from llamaherd.plan import Plan
 from llamaherd.resources import ROOT
+from llamaherd.text.terminal import plain
+
+RigHost = tuple[str, dict[str, Any]]
+CONNECTOR = "llamaherd"
+"""The name of our connector in pyproject.toml."""
+
+INTERRUPTED = "\ninterrupted; a step that runs on a host finishes or is rolled back there; `herd up` resumes the run\n"
+
+_prepared: ContextVar[list[RigHost] | None] = ContextVar("prepared", default=None)
+"""The hosts of a run that `herd` has started."""
+
+GROUPS = ("inventory", "rigs")
+"""The names of all hosts that pyinfra accepts in --limit: of the variable and of the file with the hosts."""
+
+
+def pyinfra_hosts(source: Path | None = None) -> list[RigHost]:
+    """Return the hosts that `herd` has prepared; else every rig of `source`, or of the usual inventory, with its plan.
+
+    Raise pyinfra's InventoryError, which pyinfra prints as one message.
+    """
+    end_on_signals()
+    prepared = _prepared.get()
+    if prepared is not None:
+        return prepared
+    if not entry_points(group="pyinfra.connectors", name=CONNECTOR):
+        raise PyinfraInventoryError(
+            "pyinfra does not find its connector `llamaherd`: this checkout is newer than its installation\n"
+            "  help: run scripts/setup"
+        )
+    path = source or inventory_path(None)
+    try:
+        roles = all_roles(path)
+        planned = plans(path, roles, deploying=True, made=lambda key: click.echo(plain(key.made), err=True))
+        for pattern in _limits():
+            # pyinfra itself ends with success when a limit matches nothing.
+            if not any(fnmatch(name, pattern) for name in (*planned, *GROUPS)):
+                missing = UNKNOWN_RIG.at(Place(path), f"--limit {pattern} matches no rig", nearest(pattern, planned))
+                raise InventoryError([missing])
+    except (InventoryError, UserError) as error:
+        raise PyinfraInventoryError(f"\n{error}") from None
+    return rig_hosts(planned, path, RunOptions(), {})
+
+
+def rig_hosts(
+    planned: Mapping[str, tuple[Rig, Plan]], inventory: Path, options: RunOptions, unreached: Mapping[str, str]
+) -> list[RigHost]:
+    """Return pyinfra's host and data of each rig. `unreached`: by rig, why its inspection did not reach it."""
+    by = origin(inventory)
+    return [
+        (f"@{CONNECTOR}/{name}", host_data(rig.connect, plan, inventory, by, options, unreached.get(name, "")))
+        for name, (rig, plan) in planned.items()
+    ]
+
+
+@contextmanager
+def prepared_hosts(hosts: list[RigHost]) -> Iterator[None]:
+    """Make `inventory.py` return these hosts while the context is open."""
+    token = _prepared.set(hosts)
+    try:
+        yield
+    finally:
+        _prepared.reset(token)
+
+
+def end_on_signals() -> None:
+    """Make Ctrl-C and other signals that end a program end this one at once, except signals that are ignored."""
+    for ending in END_SIGNALS:
+        if signal.getsignal(ending) is not signal.SIG_IGN:
+            signal.signal(ending, leave)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of a run.
+
+    `changing` are the rigs on which an inspection has just found something to do. `retry`: changes that were rolled
+    back are tried again. `roles` are the names of the selected roles; empty for all. `back_to` is the release to roll
+    back to. `lock_wait` is the longest wait for another run, in seconds. `held` is the host of a run that already holds
+    its lock; such a run has no other host.
+    """
+
+    changing: frozenset[str] = frozenset()
+    retry: bool = False
+    roles: tuple[str, ...] = ()
+    back_to: int | None = None
+    lock_wait: int = LOCK_WAIT
+    held: HeldLock | None = None
+
+
+def host_data(
+    connect: Connect, plan: Plan, inventory: Path, by: Origin, options: RunOptions, unreached: str = ""
+) -> dict[str, Any]:
+    """Return what deploy.py reads of a host. `unreached`: why an inspection a moment ago did not reach it."""
+    return {
+        "rig_turn_first": plan.rig in options.changing,
+        "rig_held": options.held,
+        "rig_retry": options.retry,
+        "rig_roles": list(options.roles),
+        "rig_back_to": options.back_to,
+        "rig_lock_wait": options.lock_wait,
+        "rig_origin": by.model_dump(mode="json"),
+        "rig_unreached": unreached,
+        "rig_connect": connect.model_dump(mode="json"),
+        "plan": plan.model_dump(mode="json"),
+        "inventory": str(inventory),
+    }
+
+
+def leave(number: int, _frame: object) -> NoReturn:
+    """Print one line and exit. pyinfra's own handler waits for the remote step, perhaps a build, and exits with 0."""
+    # os.write does not use Python's buffer, which refuses to be entered twice.
+    with suppress(OSError):
+        os.write(2, INTERRUPTED.encode())
+    os._exit(128 + number)
+
+
+def _limits() -> tuple[str, ...]:
+    context = click.get_current_context(silent=True)
+    return tuple(context.params.get("limit") or ()) if context else ()
 
 
 def deploy(
@@ -47,6 +181,9 @@ def deploy(
 
 def run_pyinfra(hosts: list[RigHost], *arguments: str) -> NoReturn:
     """Run `pyinfra inventory.py` with these arguments over the hosts. Raise SystemExit, as pyinfra's command does."""
+    # At its import, pyinfra's command replaces functions of the standard library by those of gevent.
+    from pyinfra_cli.main import main
+
     argv = sys.argv
     # A config.py in the current folder is not part of the fleet.
     sys.argv = ["pyinfra", str(ROOT / "inventory.py"), *arguments, "--config", os.devnull]

@@ -1,4 +1,4 @@
-"""What a run keeps of each host until its end: its lock, what failed, what was done, and the release of it."""
+"""The state of each host during a run: its lock, its failures, its changes, and the release that records them."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from llamaherd.role.changes import Change
 from llamaherd.text.terminal import plain
 
 HELP_PREFIX = "  help: "
-"""What the way out begins with, where an error is shown."""
+"""The beginning of the line with the help of an error."""
 
 _reasons: WeakKeyDictionary[Host, dict[str, str]] = WeakKeyDictionary()
 
 
 def note_failure(host: Host, lines: Sequence[str]) -> None:
-    """Keep why the operation that runs has failed: the last sentence of these lines, with its way out.
+    """Note why the running operation has failed: the last sentence of these lines, with its help.
 
-    What fails in it after that follows from it, or is the lesser reason.
+    Only its first failure counts: later ones follow from it.
     """
     operation = host.executing_op_hash
     if operation is None:
@@ -52,18 +52,18 @@ def note_failure(host: Host, lines: Sequence[str]) -> None:
     (name, *_) = host.state.get_op_meta(operation).names
     said = [line for line in lines if line.strip()]
     last = next((n for n in reversed(range(len(said))) if not said[n].startswith(HELP_PREFIX)), None)
-    reason = "\n".join(said[last:]) if last is not None else "it does not say why"
+    reason = "\n".join(said[last:]) if last is not None else "it printed no reason"
     _reasons.setdefault(host, {}).setdefault(name, reason)
 
 
 def noted_failures(host: Host) -> list[str]:
-    """What has failed there by now, and why."""
+    """Return the failures of a host until now, with their reasons."""
     return [f"{name}: {reason}" for name, reason in _reasons.get(host, {}).items()]
 
 
 @dataclass(frozen=True)
 class HeldLock:
-    """A host on which a run has its turn before it begins: how it looked under it, and when, in seconds."""
+    """The lock of a host that a run takes before it begins: the state that was inspected under it, and the time."""
 
     turn: HostLock
     seen: HostState
@@ -72,7 +72,7 @@ class HeldLock:
 
 @dataclass
 class _HostLocks:
-    """The turns of this process. `busy`: hosts on which something is done. `waiting`: hosts that are waited for."""
+    """The locks of this process. `busy`: hosts that are being changed. `waiting`: hosts that other runs have locked."""
 
     of: WeakKeyDictionary[Host, HostLock] = field(default_factory=WeakKeyDictionary)
     busy: set[Host] = field(default_factory=set)
@@ -83,15 +83,15 @@ _host_locks = _HostLocks()
 
 
 def log_in_for_lock(host: Host) -> None:
-    """Log in for the turn that is taken next. Where that fails, whoever takes it is told so."""
+    """Log in ahead for the lock. If that fails, `take_host_lock` reports it."""
     with suppress(RemoteError):
         _lock_of(host).log_in()
 
 
 def take_host_lock(host: Host) -> bool:
-    """Wait until no other run changes this host. Whether one may have since it was looked at: not, if it was ours.
+    """Wait until no other run changes this host, and take its lock. Return whether another run may have changed it.
 
-    Raises UserError where one goes on for too long, RemoteError where the host cannot be asked.
+    Raises UserError if the other run takes too long, and RemoteError if the host cannot be reached.
     """
 
     def wait(line: str) -> None:
@@ -122,12 +122,12 @@ def _lock_of(host: Host) -> HostLock:
 
 
 def holds_host_lock(host: Host) -> bool:
-    """Whether it is our turn on this host, so that more is to be done there."""
+    """Return whether this run holds the lock of the host, so that more changes follow."""
     return host in _host_locks.of
 
 
 def pause_host_lock(host: Host) -> None:
-    """Nothing is done to this host just now. It stays ours, unless another one is waited for."""
+    """Note that the host is not being changed now. Its lock is kept, unless this run waits for another host."""
     _host_locks.busy.discard(host)
     if _host_locks.waiting:
         release_host_lock(host)
@@ -145,9 +145,9 @@ WRITE_SECONDS = 60
 
 @dataclass
 class HostRecord:
-    """What was done to a host: whether anything was begun, and the changes that came to their end.
+    """The changes of a host: whether one was begun, and those that are complete.
 
-    `running`: specs of the servers that were seen there last, by service.
+    `running` are the specs of its servers at the last inspection, by service.
     """
 
     begun: bool = False
@@ -159,25 +159,25 @@ _records: WeakKeyDictionary[Host, HostRecord] = WeakKeyDictionary()
 
 
 def note_begin(host: Host) -> None:
-    """Something is done to it from here on."""
+    """Note that a change of the host begins."""
     _records.setdefault(host, HostRecord()).begun = True
 
 
 def note_running(host: Host, state: HostState) -> None:
-    """What runs there: a run that is for a part alone changes nothing of the rest."""
+    """Note the servers that run on the host: a run that is limited to a part does not change the rest."""
     units = {name: unit.spec for name, unit in state.servers.units.items()}
     there = units | {name: container.spec for name, container in state.servers.containers.items()}
     _records.setdefault(host, HostRecord()).running = there
 
 
 def note_change(host: Host, change: Change) -> None:
-    """A change has come to its end. What was sent is part of what it was sent for."""
+    """Note that a change is complete. Sending a file is part of the change that needs it."""
     if change.action != "send":
         _records.setdefault(host, HostRecord()).changes.append(str(change))
 
 
 def record_release(host: Host) -> None:
-    """Have the host keep what was done to it in this run, if anything was: once."""
+    """Write the release of this run to the host, once, if the run has changed anything there."""
     done = _records.pop(host, HostRecord())
     if not done.begun:
         return
@@ -193,12 +193,12 @@ def record_release(host: Host) -> None:
     given = write_input(release, merged_plan(_stored_past(host), plan, done.running) if plan.only else plan)
     written, said = _run_verb(host, "llamaherd.releases.write", given, last=True)
     if not written:
-        why = next((line for line in said.stderr_lines if line.strip()), "it does not say why")
+        why = next((line for line in said.stderr_lines if line.strip()), "it printed no reason")
         logger.warning(f"{host.print_prefix}what was done could not be written down there: {why}")
 
 
 def _stored_past(host: Host) -> Past:
-    """Return what the host remembers; nothing if it does not respond: a release that holds a part alone is as true."""
+    """Return the releases on the host; none if it does not respond: a release with the part alone is right, too."""
     events = Events(lambda *_: None)
     _run_verb(host, "llamaherd.releases.read", ReadInput(RECENT), _events=events)
     try:

@@ -97,7 +97,7 @@ def parse_chat(stream: str) -> Chat:
         timings = json_object(event.get("timings")) or timings
         for choice in json_objects(event.get("choices")):
             delta = json_object(choice.get("delta"))
-            # A reasoning model may stop before its answer.
+            # A reasoning model may stop while it still thinks.
             if piece := delta.get("content") or delta.get("reasoning_content"):
                 pieces.append(str(piece))
     return Chat(

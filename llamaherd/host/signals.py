@@ -15,6 +15,6 @@ _prctl = getattr(ctypes.CDLL(None), "prctl", None)
 
 
 def end_with_parent() -> None:
-    """Have Linux send SIGTERM to this process when its parent ends."""
+    """End this process with its parent: Linux sends it SIGTERM then."""
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

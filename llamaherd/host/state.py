@@ -1,4 +1,4 @@
-"""The state of a host as values: files, units, servers, GPUs and NVIDIA's driver."""
+"""The inspected state of a host: `HostState`, and the parts of it that several roles read."""
 
 from __future__ import annotations
 
@@ -253,3 +253,40 @@ def find_gpu(at: str, gpus: Iterable[Gpu]) -> Gpu | None:
     if (place := whole_number(at)) is not None:
         return in_order[place] if place < len(in_order) else None
     return next((gpu for gpu in in_order if at.upper() in (gpu.uuid.upper(), gpu.pci.upper())), None)
+
+
+class TextState(NamedTuple):
+    """A file of the user: the time of its last write (seconds since the epoch), and its bytes."""
+
+    written: float
+    content: bytes
+
+
+class ScriptState(NamedTuple):
+    """A script in Windows: its sha256, and the sha256 of the script that ran last."""
+
+    sha256: str
+    applied: str
+
+
+class WslMachineState(NamedTuple):
+    """The virtual machine: its start (seconds since the epoch), its memory in bytes, and its processors."""
+
+    started: float
+    memory: int
+    processors: int
+
+
+@dataclass(frozen=True)
+class WslState(StatePart):
+    """The files and the virtual machine of WSL."""
+
+    profiles: Mapping[str, bool] = field(default_factory=dict)
+    """By folder of a Windows user that WSL can open: whether it contains the disk of a distribution.
+
+    Only read if there are several folders."""
+    files: Mapping[str, TextState] = field(default_factory=dict)
+    """By path: `wsl.conf`, and `.wslconfig` of the profile."""
+    scripts: Mapping[str, ScriptState] = field(default_factory=dict)
+    """By path."""
+    machine: WslMachineState | None = None

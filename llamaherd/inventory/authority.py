@@ -57,7 +57,7 @@ def root_in(folder: Path) -> Root:
     try:
         if not is_root_of(pem, key):
             raise UserError(
-                f"{folder / KEY} is not the key of {folder / ROOT}", "bring back the one that was made with it"
+                f"{folder / KEY} is not the key of {folder / ROOT}", "restore the key that was made with it"
             )
         return Root(folder / ROOT, pem, fingerprint(pem), valid(pem)[1])
     except WrongPemError as error:
@@ -94,19 +94,19 @@ def _within(root: Root, now: datetime) -> None:
         help_ = f"move {root.file.parent} away, make another one by `herd gateway ca`, and have clients trust that"
         raise UserError(f"the CA in {root.file.parent} has ended on {root.ends:%Y-%m-%d}", help_)
     if now < valid(root.pem)[0]:
-        made = f"the CA in {root.file.parent} was made after what this machine's clock says, {now:%Y-%m-%d}"
-        raise UserError(made, "set the clock")
+        early = f"the CA in {root.file.parent} is not valid yet: this machine's clock is at {now:%Y-%m-%d}"
+        raise UserError(early, "set the clock")
 
 
 def _read(file: Path) -> str:
     try:
         return read_bytes(file, _MOST_BYTES).decode("ascii")
     except UnreadableError as error:
-        help_ = "make it: `herd gateway ca`, or bring back the folder that clients know the CA of"
+        help_ = "make it: `herd gateway ca`, or restore the folder of the CA that clients trust"
         raise UserError(f"cannot read {file}: {error}", help_) from None
     except UnicodeDecodeError:
-        raise UserError(f"what is in {file} is no PEM", "bring back the file that was there") from None
+        raise UserError(f"{file} contains no PEM", "restore the file") from None
 
 
 def _unusable(folder: Path, error: ValueError) -> UserError:
-    return UserError(f"the CA in {folder} cannot be used: {error}", "bring back the files that were there")
+    return UserError(f"the CA in {folder} cannot be used: {error}", "restore its files")

@@ -49,7 +49,7 @@ def inherited(document: Document, others: Mapping[str, Document], defaults: Docu
         if not isinstance(name, str) or name not in others:
             message = f"this rig extends `{name}`, which is no rig of this inventory"
             raise InventoryError([NOT_INHERITED.at(place, message, _declared(name, known))])
-        if any(others[name].file == seen.file for seen in chain):
+        if any(others[name].file == each.file for each in chain):
             message = f"this rig extends `{name}`, and that leads back to itself"
             raise InventoryError([NOT_INHERITED.at(place, message, "leave out `extends` in one of them")])
         chain.append(others[name])
@@ -67,7 +67,7 @@ def _declared(given: Any, known: list[str]) -> str:
     if name in known:
         return f"write `{EXTENDS}: {name}`, the rig's own name"
     if not known:
-        return f"leave `{EXTENDS}` out, or declare that rig in a file beside this one"
+        return f"leave `{EXTENDS}` out, or declare that rig in another file of this folder"
     return nearest(name, known)
 
 

@@ -159,7 +159,7 @@ def _declared() -> Schema:
     }
     properties[INSTANCE_DEFAULTS] = {
         "anyOf": [{"$ref": "#/$defs/Instance"}, {"type": "null"}],
-        "description": "Keys that every instance of the rig has where it does not say otherwise.",
+        "description": "Defaults for the keys of every instance of the rig.",
     }
     return {"properties": properties, "$defs": dict(sorted(parts.items()))}
 

@@ -75,7 +75,7 @@ def apply_setting(instance: dict[str, Any], setting: Setting) -> None:
         at[last] = setting.value
 
 
-_BESIDE = ("kv", "context", "on", "model", "engine")
+_ANCHORS = ("kv", "context", "on", "model", "engine")
 """Keys below which a new key is written: the first that exists."""
 
 
@@ -172,19 +172,19 @@ def _at(node: yaml.Node | None, path: Sequence[str]) -> yaml.MappingNode | None:
 
 
 def _added(text: str, mapping: yaml.MappingNode, key: str, value: Any) -> str:
-    said = f"{key}: {_inline(value)}"
+    entry = f"{key}: {_inline(value)}"
     if mapping.flow_style:
         last = mapping.value[-1][1].end_mark.index if mapping.value else mapping.start_mark.index + 1
-        return text[:last] + (", " if mapping.value else "") + said + text[last:]
+        return text[:last] + (", " if mapping.value else "") + entry + text[last:]
     names = [name.value for name, _ in mapping.value]
-    beside = next((each for each in _BESIDE if each in names), names[0])
-    name, below = mapping.value[names.index(beside)]
+    anchor = next((each for each in _ANCHORS if each in names), names[0])
+    name, below = mapping.value[names.index(anchor)]
     if not _is_inline(below):
-        # Before it: where a block ends, only the next thing tells.
+        # Before it: a block ends only where the next node begins.
         at = text.rfind("\n", 0, name.start_mark.index) + 1
-        return f"{text[:at]}{' ' * name.start_mark.column}{said}\n{text[at:]}"
+        return f"{text[:at]}{' ' * name.start_mark.column}{entry}\n{text[at:]}"
     at = text.find("\n", max(name.end_mark.index, below.end_mark.index if _is_inline(below) else 0))
-    line = " " * name.start_mark.column + said
+    line = " " * name.start_mark.column + entry
     return f"{text}\n{line}\n" if at < 0 else f"{text[: at + 1]}{line}\n{text[at + 1 :]}"
 
 

@@ -42,8 +42,8 @@ def intended_name(data: Mapping[str, Any], what: str, word: str) -> str | None:
     declared = declared_items(data, what)
     if close := misspelled_name(word, declared) or completed_name(word, declared):
         return close
-    told = [name for name, each in declared.items() if _is_told(each, what, word)]
-    return told[0] if len(told) == 1 else None
+    identified = [name for name, each in declared.items() if _is_identified(each, what, word)]
+    return identified[0] if len(identified) == 1 else None
 
 
 def suggest_name(data: Mapping[str, Any], what: str, word: str) -> str:
@@ -61,7 +61,7 @@ def suggest_name(data: Mapping[str, Any], what: str, word: str) -> str:
     return nearest("", names)
 
 
-def _is_told(declared: Any, what: str, word: str) -> bool:
+def _is_identified(declared: Any, what: str, word: str) -> bool:
     values = [declared.get(key) for key in _IDENTIFYING_KEYS[what]] if isinstance(declared, Mapping) else []
     plain = _plain(word)
     if what == "card" and (card := known_as(word)):

@@ -117,7 +117,7 @@ class _Reader:
             self.at += 1
 
     def _header(self) -> bool:
-        """Do what ParseSection does. A broken header has filled the buffer by then: its letters become the section."""
+        """Parse a header as ParseSection does. A broken one has filled the buffer: its letters become the section."""
         self.block += 1
         self.at += 1
         if self.here not in _LETTERS:
@@ -134,7 +134,7 @@ class _Reader:
         return True
 
     def _setting(self) -> bool:
-        """Do what ParseKeyValue does."""
+        """Parse a setting as ParseKeyValue does."""
         line = self.text.count("\n", 0, self.at) + 1
         # `key.resize(sectionLength)`: cut, or filled up with zeros.
         section = self.buffer[: self.section_length].ljust(self.section_length, "\0")
@@ -229,7 +229,7 @@ def merge_wslconfig(before: bytes | None, wanted: WantedSettings) -> Merged:
                 )
     if _others(contents, ours) != _others(read_settings(text), ours):
         raise MergeError(
-            "what is wanted cannot be added to .wslconfig without a change to what its other lines mean",
+            "the declared settings cannot be added to .wslconfig without a change to the meaning of its other lines",
             "correct the lines that `herd check .wslconfig` names, and run again",
         )
     return Merged((bom + after).encode(), tuple(_notes(after, contents, ours)))
@@ -301,7 +301,7 @@ def set_settings(
 
 
 def _continued(value: str) -> list[str]:
-    """Return lines that a backslash made part of a value, and that look like settings of their own.
+    """Return lines that a backslash made part of a value, and that have the form of settings.
 
     WSL never read them as such. They are kept as comments for their author.
     """
@@ -356,7 +356,7 @@ def _notes(text: str, contents: Contents, ours: set[str]) -> Iterator[str]:
             problem = check_setting(each.section, each.key, text[each.start : each.end].strip('"'))
             if problem:
                 notes.append((each.line, problem.message))
-    return (f"line {line} of .wslconfig: {said}" for line, said in sorted(notes))
+    return (f"line {line} of .wslconfig: {content}" for line, content in sorted(notes))
 
 
 WSL_CONF = "/etc/wsl.conf"

@@ -246,11 +246,11 @@ def _unknown_key(section: str, key: str) -> SettingFault:
     if home:
         message = f"`{key}` does nothing under `[{section}]`"
         return SettingFault(UNKNOWN_SETTING, message, f"put it under `[{home}]`")
-    way_out = _NO_SUCH_THING.get(key.lower())
-    if way_out is None:
-        way_out = nearest(key, [name for keys in WSL_KEYS.values() for name in keys])
-        way_out = way_out if way_out.startswith("did you") else "leave it out"
-    return SettingFault(UNKNOWN_SETTING, f"there is no key `{key}` in a .wslconfig, so that it does nothing", way_out)
+    help_ = _NO_SUCH_THING.get(key.lower())
+    if help_ is None:
+        help_ = nearest(key, [name for keys in WSL_KEYS.values() for name in keys])
+        help_ = help_ if help_.startswith("did you") else "leave it out"
+    return SettingFault(UNKNOWN_SETTING, f"there is no key `{key}` in a .wslconfig, so that it does nothing", help_)
 
 
 def _wrong_value(key: str, kind: str, value: str) -> SettingFault | None:
@@ -267,7 +267,7 @@ def _wrong_value(key: str, kind: str, value: str) -> SettingFault | None:
         case "ports":
             wrong = [part.strip() for part in value.split(",") if not _is_port(part.strip())]
             if wrong:
-                message = f"`{wrong[0]}` is no port: WSL wants numbers up to 65535, with commas between"
+                message = f"`{wrong[0]}` is no port: WSL reads numbers up to 65535, with commas between"
                 return SettingFault(WRONG_SETTING, message, f"write `{key}=3000,9000`")
         case "path" if re.search(r"(?<!\\)\\(?!\\)", value):
             doubled = re.sub(r"\\+", r"\\\\", value)
@@ -302,19 +302,19 @@ def check_conflicting_settings(settings: Mapping[str, str]) -> Iterator[tuple[st
         name = f"experimental.{key}".lower()
         if name in settings:
             message = f"`{key}` counts with `networkingMode=mirrored` alone, and the mode here is `{mode}`"
-            way_out = "leave it out, or write `networkingMode=mirrored` under `[wsl2]`"
-            yield name, SettingFault(WRONG_SETTING, message, way_out, "warning")
+            help_ = "leave it out, or write `networkingMode=mirrored` under `[wsl2]`"
+            yield name, SettingFault(WRONG_SETTING, message, help_, "warning")
 
 
 def _wrong_size(key: str, value: str) -> SettingFault | None:
     size = _SIZE.fullmatch(value)
     if size is None:
         short = re.fullmatch(r"(\d+)\s*([KMGT])(?:i?B)?", value, re.IGNORECASE)
-        way_out = f"write `{key}={short[1]}{short[2].upper()}B`" if short else f"write `{key}=64GB`, or `65536MB`"
+        help_ = f"write `{key}={short[1]}{short[2].upper()}B`" if short else f"write `{key}=64GB`, or `65536MB`"
         message = (
             f"`{value}` is no size to WSL: a whole number, and at once K, M, G or T, with a B behind it or without"
         )
-        return SettingFault(WRONG_SETTING, message, way_out)
+        return SettingFault(WRONG_SETTING, message, help_)
     if 0 < (whole_number(size[1]) or 0) * _UNITS[(size[2] or "").upper()] < 1 << 20:
         message = f"`{value}` is {size[1]} {(size[2] or '').upper()}B, less than a megabyte"
         return SettingFault(WRONG_SETTING, message, f"write `{key}={size[1]}GB`")

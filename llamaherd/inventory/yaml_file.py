@@ -186,7 +186,7 @@ def parse_yaml(file: Path, text: str, nodes: int = MOST_NODES, *, merging: bool 
     if merging:
         _merge_tags(node)
     try:
-        walk.into(node, ())
+        walk.visit(node, ())
         if walk.findings:
             raise InventoryError(walk.findings)
         raws = {_place(file, each): text[each.start_mark.index : each.end_mark.index] for each in _scalars(node)}
@@ -199,12 +199,12 @@ def parse_yaml(file: Path, text: str, nodes: int = MOST_NODES, *, merging: bool 
 def _merge_tags(top: yaml.Node) -> None:
     """Apply Compose's tags without an earlier file: `!override` is the value, `!reset` leaves it out
     (compose-spec/spec.md, "Reset value" and "Replace value")."""
-    waiting, seen = [top], set[int]()
+    waiting, visited = [top], set[int]()
     while waiting:
         node = waiting.pop()
-        if id(node) in seen:
+        if id(node) in visited:
             continue
-        seen.add(id(node))
+        visited.add(id(node))
         if node.tag == "!override":
             node.tag = ""
             node.tag = _meant(node)
@@ -218,12 +218,12 @@ def _merge_tags(top: yaml.Node) -> None:
 
 def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
     """Yield texts of several words below a node, each node once: an alias can repeat large parts."""
-    waiting, seen = [node], set[int]()
+    waiting, visited = [node], set[int]()
     while waiting:
         here = waiting.pop()
-        if id(here) in seen:
+        if id(here) in visited:
             continue
-        seen.add(id(here))
+        visited.add(id(here))
         if isinstance(here, yaml.MappingNode):
             waiting += [value for _, value in here.value]
         elif isinstance(here, yaml.SequenceNode):
@@ -235,8 +235,8 @@ def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
 def _not_yaml(file: Path, text: str, error: yaml.YAMLError | RecursionError) -> Finding:
     if isinstance(error, RecursionError):
         return UNREADABLE.at(Place(file), "this is nested too deeply to be read", "write it with fewer levels")
-    told = explain_yaml_error(text, error)
-    return UNREADABLE.at(Place(file, told.line, told.column), told.message, told.help)
+    mistake = explain_yaml_error(text, error)
+    return UNREADABLE.at(Place(file, mistake.line, mistake.column), mistake.message, mistake.help)
 
 
 @dataclass
@@ -251,8 +251,8 @@ class _Walk:
     sizes: dict[int, int | None] = field(default_factory=dict)
     """The number of nodes that each visited node expands to; None while the walk is inside it."""
 
-    def into(self, node: yaml.Node, path: Path_) -> int:
-        """Visit a node and all below it. Return the number of nodes, with aliases expanded."""
+    def visit(self, node: yaml.Node, path: Path_) -> int:
+        """Walk a node and all below it. Return the number of nodes, with aliases expanded."""
         self.values[path] = _place(self.file, node)
         if id(node) in self.sizes:
             # An alias: what it stands for has its places where it is written.
@@ -266,7 +266,7 @@ class _Walk:
         if isinstance(node, yaml.MappingNode):
             size = sum(self._pair(key, value, path) for key, value in node.value)
         elif isinstance(node, yaml.SequenceNode):
-            size = sum(self.into(item, (*path, index)) for index, item in enumerate(node.value))
+            size = sum(self.visit(item, (*path, index)) for index, item in enumerate(node.value))
         else:
             size = 0
         if size > self.most:
@@ -279,7 +279,7 @@ class _Walk:
     def _pair(self, key: yaml.Node, value: yaml.Node, path: Path_) -> int:
         if key.tag == MERGE:
             # What `<<` takes over has its places where it is written.
-            return self.into(value, (*path, "<<"))
+            return self.visit(value, (*path, "<<"))
         self._check(key)
         here = (*path, str(key.value))
         if here in self.keys:
@@ -288,7 +288,7 @@ class _Walk:
             self.findings.append(KEY_TWICE.at(_place(self.file, key), message, help_))
             here = (*path, f"{key.value} again")  # what is below it stands nowhere twice
         self.keys[here] = _place(self.file, key)
-        return 1 + self.into(value, here)
+        return 1 + self.visit(value, here)
 
     def _check(self, node: yaml.Node) -> None:
         """Report tags, which have no meaning here, and unpaired surrogates, which are not text."""

@@ -226,7 +226,7 @@ def _keyless(lines: list[str], problem: str, at: int) -> YamlMistake | None:
     line, number = lines[at], at + 1
     column, words = len(line) - len(line.lstrip()) + 1, line.strip()
     if "\u00a0" in line:
-        message = "a space here is none that YAML knows (U+00A0), as pages and word processors have it"
+        message = "this line contains a no-break space (U+00A0), which YAML does not accept as a space"
         return YamlMistake(number, line.index("\u00a0") + 1, message, "type it anew")
     if match := re.match(r"-(\w.*)", words):
         return YamlMistake(number, column, "there is no space behind `-`", f"write `- {_shown(match[1])}`")
@@ -288,7 +288,7 @@ def _value(lines: list[str], problem: str, at: int, column: int) -> YamlMistake 
 
 
 def _indented(lines: list[str], problem: str, at: int) -> YamlMistake | None:
-    """Return the mistake of a line with an indentation unlike its neighbours."""
+    """Return the mistake of a line whose indentation differs from the lines around it."""
     if "expected <block end>" not in problem and "did not find expected" not in problem:
         return None
     depth = _depth(lines[at])

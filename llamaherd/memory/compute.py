@@ -153,15 +153,15 @@ class Working:
 
     @property
     def _inner_rows(self) -> int:
-        """How many rows as wide as an expert are there at once: gate, up and the activation of both."""
+        """The number of rows as wide as an expert that are there at once: gate, up and the activation of both."""
         return 1 if self.header.architecture in _WITHOUT_GATE else 3
 
     @property
     def _kept_out(self) -> int:
-        """How often what comes out of experts goes above their inner rows, on a GPU: it and its weighted copy, or one.
+        """The copies of the experts' outputs above their inner rows, on a GPU: 2 with the weighted copy, else 1.
 
-        The copy takes the place of the inner rows where it is not larger. Of one expert, or of more than 15, there is
-        no copy (MOE_WEIGHTED_REDUCTION_MAX_EXPERTS).
+        The weighted copy takes the place of the inner rows if it is not larger. Of one expert, or of more than 15,
+        there is no copy (MOE_WEIGHTED_REDUCTION_MAX_EXPERTS).
         """
         header = self.header
         inner = self._inner_rows * header.number("expert_feed_forward_length")
@@ -261,7 +261,7 @@ class _Graph:
 
     @cached_property
     def masks(self) -> int:
-        """Bytes of the masks of which token sees which cell, one for each kind of window."""
+        """Bytes of the attention masks between tokens and cells, one for each kind of window."""
         size = _F16_BYTES if self.placement.flash_attention else _F32_BYTES
         working = self._working(HOST)
         seen = {layer.window: working.seen(layer) for layer in self.layers if layer.keys}

@@ -50,7 +50,7 @@ class Use:
 
     @property
     def context(self) -> int:
-        """What the engine calls context: KV and every copy of the state, without the draft's own KV."""
+        """The engine's `context`: KV and every copy of the state, without the draft's own KV."""
         return self.kv + self.state + self.draft.state
 
 
@@ -214,15 +214,15 @@ def _check_header(header: Header) -> None:
         value = header.parameters.get(key, 0)
         each = value if isinstance(value, tuple) else (value,)
         if wrong := next((size for size in each if isinstance(size, int | float) and not 0 <= size < _MOST), None):
-            raise ValueError(f"the header says {wrong:.3g} for `{key}`, which no engine takes")
+            raise ValueError(f"the header contains {wrong:.3g} for `{key}`, which no engine takes")
     if header.number("attention.shared_kv_layers") > header.layers:
-        raise ValueError(f"the header says that more than its {header.layers} layers read the cache of others")
+        raise ValueError(f"by the header, more than its {header.layers} layers read the cache of others")
 
 
 def _check(header: Header, placement: Placement) -> None:
     _check_header(header)
     if header.layers > _MOST_LAYERS or header.heads > header.layers:
-        raise ValueError(f"the header says {header.layers} layers with {header.heads} prediction heads among them")
+        raise ValueError(f"the header contains {header.layers} layers with {header.heads} prediction heads among them")
     for name in ("context", "parallel", "batch", "ubatch"):
         if getattr(placement, name) < 1:
             raise ValueError(f"{name} is {getattr(placement, name)}, and must be 1 at least")

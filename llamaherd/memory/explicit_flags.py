@@ -54,7 +54,7 @@ _WORDS = {
 
 
 class UncountedError(ValueError):
-    """An option after which nobody can tell here what a server takes: one sentence."""
+    """An option after which the memory of a server cannot be computed: one sentence."""
 
     def __init__(self, option: Option, sentence: str) -> None:
         self.option = option

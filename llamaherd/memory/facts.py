@@ -119,7 +119,7 @@ class RigFacts:
         }
 
     def sized_as(self, name: str, instance: Instance, *, projector: bool = True) -> Sized | None:
-        """Size an instance as if it had these keys, next to the same other instances; None if its memory is unknown.
+        """Return the size of an instance as if it had these keys, next to the same others; None if it is unknown.
 
         `projector`: whether the server loads the vision projector of its model.
         """

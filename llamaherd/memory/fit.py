@@ -26,9 +26,9 @@ _SMALLEST = 4096
 
 @dataclass(frozen=True)
 class Room:
-    """What there is, in bytes: what each GPU can give to a server, and the RAM; None for RAM that is not known.
+    """The bytes that are available to a server: of each GPU, and of RAM; None for unknown RAM.
 
-    `of` says what there is for another placement: what a server holds beside its model depends on it, too.
+    `of` returns the room of another placement: what a server holds in addition to its model depends on the placement.
     """
 
     cards: tuple[int, ...]
@@ -47,7 +47,7 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        """Whether nothing is short."""
+        """Return whether nothing is short."""
         return all(left >= 0 for left in self.spare) and (self.spare_ram is None or self.spare_ram >= 0)
 
     @property
@@ -274,12 +274,12 @@ def largest_context(header: Header, placement: Placement, room: Room, most: int)
 
 
 USUAL_CONTEXT = 32_768
-"""The context where none is asked for, if the model was trained for as much."""
+"""The default context, if the model was trained for as much."""
 
 
 @dataclass(frozen=True)
 class FitRow:
-    """One line of an answer: what a GPU or the RAM holds, and what it has, in bytes; None where that is not known."""
+    """One row of a result: what a GPU or the RAM holds, what it has, and what is left, in bytes; None if unknown."""
 
     name: str
     use: Use
@@ -304,8 +304,8 @@ class FitResult:
 def best_fit(header: Header, room: Room, wanted: Placement | None = None, *, by_hand: bool = False) -> FitResult:
     """Return the best placement that fits, or that with the smallest lack if none does.
 
-    `wanted` has what is asked for: context, slots, cache, batch, draft; `by_hand` also where the model goes. Raises
-    ValueError as `fit` does.
+    `wanted` sets context, slots, cache, batch and draft; with `by_hand` also where the model goes. Raises ValueError as
+    `fit_in` does.
     """
     base = replace(wanted or _usual_placement(header), devices=len(room.cards))
     as_placed = Change("by_hand", "as it is placed", base, fit_in(header, base, room))

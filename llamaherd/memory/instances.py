@@ -172,8 +172,8 @@ def placement(rig: Rig, instance: Instance, header: Header) -> Placement:
 def place_instance(rig: Rig, instance: Instance, header: Header, explicit: CommandLine | None) -> Placement:
     """Return the placement of an instance by its keys and by the options that it sets explicitly, if there are any.
 
-    Raises ValueError, with a sentence, if its experts cannot be told apart or the options decide nothing that can be
-    worked out.
+    Raises ValueError, with a sentence, if its experts cannot be distinguished or if the options have an effect that
+    cannot be derived.
     """
     engine = rig.engines[instance.engine]
     free = tuple(usable_bytes(rig, gpu) for gpu in instance.on)

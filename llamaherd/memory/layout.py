@@ -100,16 +100,16 @@ def _digits(digits: list[int]) -> str:
 
 
 INPUT = ("token_embd.", "position_embd.", "token_types.", "per_layer_token_embd.")
-"""How tensors are called that are looked up in, and stay in RAM."""
+"""The beginnings of the names of lookup tables, which stay in RAM."""
 
 _FIRST_LAYER = ("per_layer_model_proj.", "per_layer_proj_norm.")
 """Tensors outside of layers that are where the first layer is (gemma4.cpp:60)."""
 
 _OUTPUT_FIRST = {"gemma3n", "gemma4"}
-"""They make the output's copy before the embeddings, so that it is never seen to be one (gemma4.cpp:53)."""
+"""They make the output's copy before the embeddings, so that it is never recognized as a copy (gemma4.cpp:53)."""
 
 LayerPlaces = tuple[int, ...]
-"""Return the device of every layer, the output layer being the last."""
+"""The device of every layer, the output layer being the last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ _AMX_ROWS, _AMX_COLUMNS = 32, {"F16": 16}
 """What rows, and their length where it is no whole block, must be a multiple of."""
 
 _VECTOR_TYPES, _VECTOR_ROWS = {"Q4_0", "Q4_K", "Q2_K", "IQ4_NL", "MXFP4"}, 8
-"""What AVX2 computes with in another layout; Q2_K wants AVX-512, and is taken to have it."""
+"""Types with which AVX2 computes in another layout; Q2_K needs AVX-512, which is assumed to be there."""
 
 _EXPERTS = "_exps."
 
@@ -108,7 +108,7 @@ _OUTPUT_ALONE = 60
 _UNQUANTIZED = {"F32", "F16", "BF16"}
 
 _SERVER_RAM, _GPU_RAM, _IK_GPU_RAM, _NCCL_RAM = 330, 105, 225, 300
-"""MiB of RAM of any server with CUDA's libraries, of each further GPU that it sees, and of NCCL."""
+"""MiB of RAM of any server with CUDA's libraries, of each further GPU that it uses, and of NCCL."""
 
 _VOCABULARY = 512
 """Bytes of RAM that each token of a vocabulary takes in the server's tables."""

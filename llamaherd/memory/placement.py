@@ -1,4 +1,4 @@
-"""How an engine is told to lay a model out, and which layer lands on which GPU.
+"""`Placement`: a server's arguments that decide on memory, and which layer lands on which GPU.
 
 Facts: llama.cpp b11434; ik_llama.cpp 67268c8fd where it differs.
 """
@@ -19,13 +19,12 @@ from llamaherd.gguf.header import BLOCKS
 Split = Literal["layer", "none", "row", "tensor", "graph"]
 
 Layout = Literal["amx", "vector"]
-"""Instructions of a processor that want matrices in a layout of their own."""
+"""Instructions of a processor that need matrices in a layout of their own."""
 
 HOST = -1
 """The device number of the RAM."""
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl", "q6_0")
-
 """Types of a cache; q6_0 is ik_llama.cpp's own."""
 
 _CELLS = 256
@@ -33,7 +32,7 @@ _CELLS = 256
 
 
 CACHE_RAM, CHECKPOINTS = 8192 << 20, 32
-"""What both engines save of prompts, in bytes, and of each slot, unless they are told (llama.cpp b11434,
+"""The defaults of both engines: bytes of saved prompts, and checkpoints of each slot (llama.cpp b11434,
 common/common.h:635-638; ik_llama.cpp 67268c8fd, common/common.h:452-455)."""
 
 
@@ -41,15 +40,13 @@ common/common.h:635-638; ik_llama.cpp 67268c8fd, common/common.h:452-455)."""
 class Placement:
     """One server's arguments, as far as they decide on memory.
 
-    `devices` counts the GPUs that the server sees; 0 is a server on the CPU. `free` are their free bytes: engines
-    split by them when `tensor_split` is not given; without either, equal GPUs are taken for granted.
-    `overrides` are regular expressions of C++ on tensor names, with a GPU's number or `CPU`; the first that matches
-    counts. `draft_…` are those of a model that drafts. `uncounted` are arguments of which it is not known what they
-    take. `cache_ram` is how many bytes of prompts are saved in RAM, None for no limit; `checkpoints` how many there are
-    of each slot. `layouts` are those that the CPU's matrices are copied to.
-    `mtp` is how many tokens are drafted by the model's own head, 0 for none.
-    `outputs` is how many rows of logits are reserved; None is what a server reserves. With `embeddings`, each token of
-    a batch is an output.
+    `devices` is the number of its GPUs; 0 is a server on the CPU. `free` are their free bytes: engines split by them if
+    `tensor_split` is absent; without both, the GPUs are assumed to be equal. `overrides` are regular expressions of C++
+    on tensor names, with a GPU's number or `CPU`; the first match counts. `draft_…` belong to the model that drafts.
+    `uncounted` are arguments whose memory is unknown. `cache_ram` is the most bytes of prompts that are saved in RAM,
+    None for no limit; `checkpoints` is the number of checkpoints of each slot. The CPU's matrices are copied to each of
+    `layouts`. `mtp` is the number of tokens that the model's own head drafts, 0 for none. `outputs` is the number of
+    reserved rows of logits; None is that of a server. With `embeddings`, each token of a batch is an output.
     """
 
     engine: str = USUAL
@@ -87,17 +84,17 @@ class Placement:
 
     @property
     def does(self) -> Arithmetic:
-        """What its engine does, as far as memory hangs on it."""
+        """The behaviour of its engine on which memory depends."""
         return SIZED[self.engine]
 
     @property
     def streams(self) -> int:
-        """How many sequences have cells of their own (llama-kv-cache.cpp:84). In ik_llama.cpp all share them."""
+        """The number of sequences with cells of their own (llama-kv-cache.cpp:84). In ik_llama.cpp all share them."""
         return 1 if self.kv_unified or self.does.slots_share_cells else self.parallel
 
     @property
     def cells(self) -> int:
-        """Cells of one stream, for layers that see the whole context (llama-context.cpp:291-308)."""
+        """Cells of one stream, for layers that attend to the whole context (llama-context.cpp:291-308)."""
         return pad(pad(self.context) // self.streams)
 
     def window_cells(self, window: int) -> int:
@@ -119,7 +116,7 @@ class Placement:
 
     @property
     def rows(self) -> int:
-        """Rows of logits that one graph computes: a server asks for one, and one for each drafted token, per slot.
+        """Rows of logits that one graph computes: of a server, one and one for each drafted token, per slot.
 
         server-context.cpp:1115, speculative.cpp:2666-2675.
         """
@@ -130,7 +127,7 @@ class Placement:
 
     @cached_property
     def shares(self) -> tuple[float, ...]:
-        """Which part of the layers each GPU gets; sums up to 1."""
+        """The share of the layers that each GPU gets; the sum is 1."""
         if not self.devices:
             return ()
         if self.split == "none":
@@ -149,9 +146,9 @@ class Placement:
 
     @property
     def pipelined(self) -> bool:
-        """Whether GPUs work on several batches at once, which multiplies buffers (llama-context.cpp:432-463).
+        """Return whether GPUs work on several batches at once, which multiplies buffers (llama-context.cpp:432-463).
 
-        Given that all layers are on GPUs: see `offloads_all`.
+        This requires that all layers are on GPUs: see `offloads_all`.
         """
         several = self.devices > 1 and self.split == "layer" and not self.no_kv_offload and not self.overrides
         return several and self.does.pipelines

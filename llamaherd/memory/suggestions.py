@@ -26,7 +26,7 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
     "draft_kv": ("--cache-type-k-draft", "--cache-type-v-draft"),
     "experts": MOVING,
 }
-"""What says the same as a change; where an instance says it word for word, a key would not count."""
+"""The flags of each kind of change; if an instance sets one of them explicitly, a key would have no effect."""
 
 
 def suggest_changes(facts: RigFacts, each: Sized) -> tuple[str, ...]:
@@ -58,17 +58,17 @@ def _with_ram_it_has(each: Sized) -> Room:
 def _room_of(rig: Rig, each: Sized) -> Callable[[Placement], Room]:
     """Return a function of the room by placement: the memory of CUDA and of a draft depends on context and split."""
     room = each.room
-    cards, ram = _beside(rig, each, each.placement)
+    cards, ram = _sidecar_bytes(rig, each, each.placement)
 
     def of(placed: Placement) -> Room:
-        taken, taken_ram = _beside(rig, each, placed)
+        taken, taken_ram = _sidecar_bytes(rig, each, placed)
         left = tuple(size + own - new for size, own, new in zip(room.cards, cards, taken, strict=True))
         return replace(room, cards=left, ram=None if room.ram is None else room.ram + ram - taken_ram)
 
     return of
 
 
-def _beside(rig: Rig, each: Sized, placed: Placement) -> tuple[tuple[int, ...], int]:
+def _sidecar_bytes(rig: Rig, each: Sized, placed: Placement) -> tuple[tuple[int, ...], int]:
     """Return the bytes of each GPU and of the RAM besides the model; a projector takes the same anywhere."""
     instance, draft = each.instance, each.instance.draft
     drafting = each.held.drafting
@@ -86,15 +86,15 @@ def _word_for_word(rig: Rig, each: Sized, change: Change, line: CommandLine, own
         return None
     match change.kind:
         case "context" | "ubatch" | "parallel" | "gpu_layers":
-            return _said(option, getattr(change.placement, change.kind))
+            return _option_with(option, getattr(change.placement, change.kind))
         case "experts" if option.flag == line.meant.catalogue.find("--n-cpu-moe"):
             for count in range(1, each.header.layers + 1):
                 if _fits(rig, each, _with(each.instance, line, option, count)):
-                    return _said(option, count)
+                    return _option_with(option, count)
     return None
 
 
-def _said(option: Option, number: int) -> str:
+def _option_with(option: Option, number: int) -> str:
     """Return an option with another number, as it is written."""
     name = option.words[0].partition("=")[0]
     return f"{name}={number}" if option.origin == "environment" else f"{name} {number}"

@@ -1,14 +1,14 @@
-"""The diff of a host and its plan: causes of changes, texts of files, and the saved diff of `herd up --plan`."""
+"""The diff of a host and its plan: causes of changes, texts of files, the saved diff, and its metrics."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import unified_diff
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
@@ -19,7 +19,10 @@ from llamaherd.host.protocol import query_verb
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import UNPLANNED
+from llamaherd.onhost.drift import Delivery, DriftInput
 from llamaherd.onhost.files import TextsFound, TextsInput
+from llamaherd.pipeline.fleet_files import FLEET, survey_fleet
+from llamaherd.pipeline.load import inventory_folder
 from llamaherd.pipeline.preview import Preview
 from llamaherd.plan import Plan, TextFile
 from llamaherd.role.changes import Action, Change
@@ -27,7 +30,7 @@ from llamaherd.role.changes import Action, Change
 
 @dataclass(frozen=True)
 class Causes:
-    """Why a change is to be made: reasons for which the host has moved, and those for which the inventory has."""
+    """The causes of a change: its reasons for which the host has moved, and those for which the inventory has."""
 
     drift: tuple[str, ...] = ()
     inventory: tuple[str, ...] = ()
@@ -38,10 +41,10 @@ class Causes:
 
 
 def find_causes(found: Preview, before: Preview, texts: Mapping[str, bool]) -> tuple[Causes, ...]:
-    """The causes of each change, in their order; `before` is what would be done for the plan of the last run.
+    """Return the causes of each change, in their order; `before` is the preview of the last run's plan.
 
-    A key is in no plan, nor is what is made of keys, such as a gateway's configuration. `texts` says of these whether
-    they are as a run wrote them; of what no run noted nobody can say which side has changed it.
+    No plan contains a key, or a file that is made of keys, such as a gateway's configuration. `texts` has for each such
+    file whether it is as a run wrote it; for a file without an entry, the cause is unknown.
     """
     again = {(change.kind, change.name, reason) for change in before.changes for reason in change.reasons}
 
@@ -60,9 +63,9 @@ def find_causes(found: Preview, before: Preview, texts: Mapping[str, bool]) -> t
 
 
 def _file_of_keys(reason: str) -> str | None:
-    """The file that has another text by this reason, if that is made of keys."""
-    path, says, _ = reason.partition(" has another text")
-    return path if says and any(PurePosixPath(path).is_relative_to(each) for each in UNPLANNED) else None
+    """Return the file that has another text by this reason, if it is made of keys."""
+    path, found, _ = reason.partition(" has another text")
+    return path if found and any(PurePosixPath(path).is_relative_to(each) for each in UNPLANNED) else None
 
 
 _TEXTS_SECONDS = 60
@@ -79,7 +82,7 @@ def query_diffs(remote: Remote, stale: Iterable[TextFile]) -> dict[str, str]:
 
 
 def text_diff(there: str, file: TextFile) -> str:
-    """The unified diff from the host's text to the planned one."""
+    """Return the unified diff from the host's text to the planned text."""
     lines = unified_diff(
         there.splitlines(), file.text.splitlines(), f"{file.path} (there)", f"{file.path} (planned)", lineterm=""
     )
@@ -87,27 +90,27 @@ def text_diff(there: str, file: TextFile) -> str:
 
 
 SAVED_FORMAT: Final = 2
-"""Counted up with what an earlier version could not read, or would read otherwise. A diff of everything is of 1."""
+"""The format of a diff of a part; that of a whole diff is 1. A change that earlier versions cannot read adds one."""
 
 MOST_SAVED_BYTES, _MOST_VALUES = 8 << 20, 100_000
 """Bytes and values of a saved diff. A change has some 200 bytes and six values; the texts of a rig's files have some
-30 kB where all of them differ."""
+30 kB if all of them differ."""
 
 SAVED_PREFIX = b'{\n "format":'
-"""What a file that we wrote begins with."""
+"""The beginning of a saved diff."""
 
 _READINGS = re.compile(r"\d+(?= (?:MHz|%))")
-"""What a GPU did in the moment of a look: another figure at the next, though nobody has changed anything."""
+"""Readings of a GPU: they differ from one inspection to the next although nothing has changed."""
 
 
 class _Saved(BaseModel):
-    """Base of all that a saved diff holds: taken as it is, and nothing besides."""
+    """The base of all parts of a saved diff: no value is converted, and no further key is allowed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True, allow_inf_nan=False)
 
 
 class SavedDowntime(_Saved):
-    """How long a server answers nobody, as it was shown."""
+    """The downtime of a server, as it was shown."""
 
     seconds: float
     measured: bool
@@ -116,7 +119,7 @@ class SavedDowntime(_Saved):
 
 
 class SavedChange(_Saved):
-    """A change, as it was shown; `drift` and `inventory` are its causes, where they were known."""
+    """A change, as it was shown; `drift` and `inventory` are its causes, if they were known."""
 
     action: Action
     kind: str
@@ -131,15 +134,15 @@ class SavedChange(_Saved):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What tells it from others: no cause, no time away, no order of reasons, and nothing that moves by itself."""
+        """The values that identify it: not its causes, downtime, order of reasons, or readings of GPUs."""
         reasons = sorted(_READINGS.sub("…", reason) for reason in self.reasons)
         return (self.action, self.kind, self.name, *reasons)
 
 
 class SavedRig(_Saved):
-    """A rig, as it was shown; `plan` is the digest of its plan, and of where its host is.
+    """A rig, as it was shown; `plan` is the digest of its plan and of its host's address.
 
-    `left` counts changes of what was not chosen, where only a part was.
+    `left` counts the changes outside of the selected part; None without a selection.
     """
 
     rig: str
@@ -151,12 +154,12 @@ class SavedRig(_Saved):
     left: int | None = None
 
     def shown(self) -> dict[str, Any]:
-        """What `herd diff --json` prints of it."""
+        """Return what `herd diff --json` prints of it."""
         return self.model_dump(mode="json", exclude={"plan"}, exclude_none=True)
 
 
 class SavedDiff(_Saved):
-    """All that one `herd diff` showed; `llamaherd` is the version that did. `only`: what was chosen, if a part was."""
+    """The output of one `herd diff`: the version of llamaherd, the selected part in `only`, if any, and the rigs."""
 
     format: Literal[1, 2] = 1
     llamaherd: str = __version__
@@ -173,7 +176,7 @@ class SavedDiff(_Saved):
 
     @classmethod
     def of(cls, rigs: Sequence[SavedRig], only: Sequence[str]) -> Self:
-        """What was shown of rigs, or of `only` a part of each."""
+        """Return the diff of these rigs, or of `only` a part of each."""
         return cls(rigs=tuple(rigs), only=tuple(only), format=SAVED_FORMAT) if only else cls(rigs=tuple(rigs))
 
     @property
@@ -184,7 +187,7 @@ class SavedDiff(_Saved):
 
 @dataclass(frozen=True)
 class SavedDifference:
-    """How a rig is no longer as in a saved diff: its plan is another, changes are new, or are to be made no more."""
+    """How a rig differs from a saved diff: by another plan, by new changes, or by changes that are gone."""
 
     rig: str
     another_plan: bool
@@ -195,7 +198,7 @@ class SavedDifference:
 def saved_rig(
     rig: Rig, plan: Plan, found: Preview, causes: Sequence[Causes], texts: Mapping[str, str], unreached: str
 ) -> SavedRig:
-    """A rig, as it is shown: `texts` are diffs by path, `unreached` why the host could not be asked to the end."""
+    """Return a rig, as it is shown: `texts` are diffs by path, `unreached` is why its inspection failed."""
     return SavedRig(
         rig=plan.rig,
         plan=plan_digest(rig, plan),
@@ -208,7 +211,7 @@ def saved_rig(
 
 
 def plan_digest(rig: Rig, plan: Plan) -> str:
-    """A hash of all that is planned of a rig, or of the part that was chosen, and of which host that is."""
+    """Return a hash of a rig's plan, or of the selected part of it, and of its host's address."""
     host = [rig.connect.host, rig.connect.port]
     chosen = {"only", *plan.only.fields, *(["parts"] if plan.only.roles else [])} if plan.only else None
     text = json.dumps([plan.model_dump(mode="json", include=chosen), host], sort_keys=True, separators=(",", ":"))
@@ -216,7 +219,7 @@ def plan_digest(rig: Rig, plan: Plan) -> str:
 
 
 def compare_with_saved(saved: SavedRig, rig: Rig, plan: Plan, found: Preview) -> SavedDifference | None:
-    """How a rig that was looked at again is no longer as it was saved; None where it is."""
+    """Return how a rig that was inspected again differs from its saved diff; None if it does not."""
     now = _saved_changes(found.changes, ())
     then = {change.identity for change in saved.changes}
     still = {change.identity for change in now}
@@ -241,19 +244,19 @@ def _saved_changes(changes: Sequence[Change], causes: Sequence[Causes]) -> tuple
 
 
 def saved_diff_bytes(saved: SavedDiff, again: str) -> bytes:
-    """The saved diff as a file holds it. Raises UserError where it is larger than what is read again."""
+    """Return the content of a saved diff's file. Raises UserError if it is larger than what can be read again."""
     value = saved.model_dump(mode="json", exclude_none=True)
     data = json.dumps(value, indent=1).encode() + b"\n"
     if len(data) > MOST_SAVED_BYTES or _too_many(value):
         raise UserError(
-            "what was shown is more than a saved diff may hold, and was not saved",
+            "the diff is larger than a saved diff may be, and was not saved",
             f"save fewer rigs at a time: `{again}`",
         )
     return data
 
 
 def parse_saved_diff(data: bytes, name: str, again: str) -> SavedDiff:
-    """The saved diff in a file of this name. Raises UserError; `again` is the command that would save it anew."""
+    """Return the saved diff in a file of this name. Raises UserError; `again` is the command that saves it again."""
     try:
         value = json.loads(data.decode())
     except RecursionError:
@@ -293,7 +296,7 @@ def _ends_early(error: json.JSONDecodeError) -> bool:
 
 
 def _too_many(value: Any) -> bool:
-    """Whether it holds more values than are looked at: pydantic has a sentence for each that is wrong."""
+    """Return whether it contains too many values to validate: pydantic reports every wrong one."""
     left, count = [value], 0
     while left and count <= _MOST_VALUES:
         each = left.pop()
@@ -301,3 +304,78 @@ def _too_many(value: Any) -> bool:
         count += len(inner)
         left.extend(inner)
     return count > _MOST_VALUES
+
+
+METRICS = {
+    "llamaherd_diff_seconds": "When herd diff ran, in seconds since 1970.",
+    "llamaherd_diff_seen_seconds": "When herd diff last inspected a host, in seconds since 1970.",
+    "llamaherd_diff_failed": "Whether the inspection of a host failed, or its plan cannot be applied.",
+    "llamaherd_diff_changes": "Changes that herd up would make.",
+    "llamaherd_diff_drift_changes": "Changes for which the host has moved.",
+    "llamaherd_diff_inventory_changes": "Changes for which the inventory has moved.",
+}
+"""The help text of each metric."""
+
+
+def metrics_text(rigs: Sequence[SavedRig], at: int) -> str:
+    """Return the metrics of a diff at `at`, in seconds since 1970, in Prometheus' text format."""
+    samples = [("llamaherd_diff_seconds", f" {at}"), *(each for rig in rigs for each in _rig_metrics(rig, at))]
+    lines: list[str] = []
+    for name, meaning in METRICS.items():
+        if own := [f"{name}{rest}" for metric, rest in samples if metric == name]:
+            lines += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge", *own]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _rig_metrics(rig: SavedRig, at: int) -> Iterator[tuple[str, str]]:
+    """Yield the metrics of one rig; names of rigs need no escaping."""
+    labels = f'{{rig="{rig.rig}"}}'
+    failed = bool(rig.unreached or rig.problems)
+    yield "llamaherd_diff_failed", f"{labels} {int(failed)}"
+    if failed:
+        return
+    yield "llamaherd_diff_seen_seconds", f"{labels} {at}"
+    yield "llamaherd_diff_changes", f"{labels} {len(rig.changes)}"
+    if all(change.drift is not None for change in rig.changes):
+        yield "llamaherd_diff_drift_changes", f"{labels} {sum(bool(change.drift) for change in rig.changes)}"
+        yield "llamaherd_diff_inventory_changes", f"{labels} {sum(bool(change.inventory) for change in rig.changes)}"
+
+
+_DELIVERY_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class MonitoredFleet:
+    """The rig that runs the monitoring of a fleet, and all rigs of the inventory."""
+
+    rig: Rig
+    rigs: Mapping[str, Rig]
+
+    def require_all(self, compared: Collection[str]) -> None:
+        """Raise UserError if a diff leaves out a rig: the metrics of a diff replace all earlier ones."""
+        if missing := sorted(self.rigs.keys() - compared):
+            raise UserError(f"`--tell` needs every rig, but {missing[0]} was left out", "name the inventory's folder")
+
+
+def monitored_fleet(inventory: Path) -> MonitoredFleet:
+    """Return the rig that receives metrics of drift. Raises UserError if there is none."""
+    surveyed = survey_fleet(inventory)
+    file = inventory_folder(inventory) / FLEET
+    declared = surveyed.own.monitoring if surveyed.own else None
+    if declared is None or not declared.drift:
+        raise UserError(
+            f"no rig receives metrics of drift by {file}",
+            "declare it, as in `monitoring: {on: attic, drift: true}`, and run `herd up`",
+        )
+    if declared.on not in surveyed.around:
+        raise UserError(f"rig `{declared.on}` runs the monitoring, but cannot be read", "`herd check` prints why")
+    return MonitoredFleet(surveyed.around[declared.on], surveyed.around)
+
+
+def deliver_metrics(watcher: Rig, text: str) -> None:
+    """Write metrics to the file that the monitoring rig's exporter reads. Raise RemoteError or UserError."""
+    delivery = query_verb(
+        Remote(watcher.connect), "llamaherd.drift.write", DriftInput(text), Delivery, _DELIVERY_SECONDS
+    )
+    if not delivery.read:
+        raise UserError(f"nothing on {watcher.rig} reads metrics of drift", f"`herd up {watcher.rig}` changes that")

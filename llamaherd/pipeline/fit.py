@@ -1,4 +1,4 @@
-"""Read what `herd fit` is given: a model, sizes of GPUs and RAM, and arguments of an engine."""
+"""Parse the input of `herd fit`: a model, sizes of GPUs and RAM, and arguments of an engine."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from llamaherd.reference.cards import usable_memory
 from llamaherd.text.numbers import parse_size, show_mib, whole_number
 
 PLACING = (*MOVING, "--gpu-layers", "--n-gpu-layers", "--tensor-split", "--split-mode", "--main-gpu", "--device")
-"""Options after which nobody looks for a better place."""
+"""Options that set the placement explicitly, so that no better one is searched for."""
 BESIDE_MEMORY = frozenset((OPEN, SECRET, DOWNLOADS, ENDS))
-"""What is wrong with arguments and changes no figure."""
+"""Rules about arguments that have no effect on memory."""
 
 
 class ArgumentPlacement(NamedTuple):
-    """A placement with what arguments say of it."""
+    """A placement that arguments have changed."""
 
     placement: Placement
     by_hand: bool
-    """Whether they say where the model goes."""
+    """Whether the arguments set where the model goes."""
     errors: tuple[tuple[str, str], ...]
-    """What the engine would not take, or not as it is meant: a sentence and a way out, each."""
+    """Arguments that the engine rejects or reads differently: a message and a help, each."""
 
 
 def place_by_arguments(header: Header, wanted: Placement, room: Room, arguments: Sequence[str]) -> ArgumentPlacement:
-    """What is `wanted`, changed by arguments of the newest version that is known of its engine.
+    """Return the `wanted` placement, changed by arguments of the newest known version of its engine.
 
-    Raises ValueError, with a sentence, for what no engine takes or nobody can work out.
+    Raises ValueError, with a sentence, for values that no engine takes and for memory that cannot be derived.
     """
     known = catalogues(wanted.engine)[-1]
     line = CommandLine(effective_options(known, arguments), keys=0)
@@ -75,13 +75,13 @@ _ON_HUB = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w.-]+))?")
 
 
 class FitError(UserError):
-    """The question cannot be answered: one sentence, and a way out."""
+    """The memory cannot be computed: one sentence, and a help."""
 
 
 def header_of(model: str, names: Mapping[str, ModelKey], lock: Lock) -> Header:
-    """The header of a file, of a model that is locked under a name, or of one on the hub, `OWNER/NAME:QUANT`.
+    """Return the header of a file, of a locked model by its name, or of a model on the hub, `OWNER/NAME:QUANT`.
 
-    `names` are the inventory's models: what they are declared with. Raises FitError.
+    `names` are the models of the inventory, with their declarations. Raises FitError.
     """
     if model in names:
         locked = lock.find(*names[model])
@@ -104,18 +104,18 @@ def header_of(model: str, names: Mapping[str, ModelKey], lock: Lock) -> Header:
 
 
 def parse_room(vram: str, ram: str | None) -> Room:
-    """What GPUs such as `24G,12G` and RAM give to servers. Raises FitError for what is no size."""
+    """Return what GPUs such as `24G,12G` and RAM give to servers. Raises FitError for an invalid size."""
     gpus = tuple(map(usable_memory, parse_gpu_sizes(vram)))
     return Room(gpus, max(_parse_binary_size(ram) - SYSTEM_RAM, 0) if ram else None)
 
 
 def parse_gpu_sizes(vram: str) -> tuple[int, ...]:
-    """Bytes of each GPU of `24G,12G`. Raises FitError for what is no size."""
+    """Return the bytes of each GPU of `24G,12G`. Raises FitError for an invalid size."""
     return tuple(_parse_binary_size(size) for size in vram.split(",") if size.strip())
 
 
 def check_cache_type(name: str) -> None:
-    """Raise FitError for what is no type of a cache."""
+    """Raise FitError if this is no type of a cache."""
     types = get_args(CacheType)
     if name not in types:
         meant = next((each for each in candidate_values("Instance.kv", name) if each in types), None)
@@ -124,7 +124,7 @@ def check_cache_type(name: str) -> None:
 
 
 def answer_table(answer: FitResult) -> list[tuple[str, ...]]:
-    """The answer's rows in MiB, below a head."""
+    """Return the rows of the result in MiB, below a head."""
     rows: list[tuple[str, ...]] = [("", "weights", "kv", "state", "compute", "draft", "total", "of", "spare")]
     for row in answer.rows:
         use = row.use
@@ -135,7 +135,7 @@ def answer_table(answer: FitResult) -> list[tuple[str, ...]]:
 
 
 def _parse_binary_size(text: str) -> int:
-    """Bytes of `24G`: memory is sold in powers of two, whatever is printed on its box."""
+    """Return the bytes of `24G`: memory is sold in powers of two, whatever is printed on its box."""
     written = re.sub(r"(?i)([kmgt])b?$", r"\1iB", text.strip())
     try:
         return parse_size(written)
@@ -147,8 +147,8 @@ def _parse_binary_size(text: str) -> int:
 
 def _header_from_file(path: Path) -> Header:
     if not path.exists():
-        beside = [each.name for each in path.parent.glob("*.gguf")] if path.parent.is_dir() else []
-        close = misspelled_name(path.name, beside)
+        siblings = [each.name for each in path.parent.glob("*.gguf")] if path.parent.is_dir() else []
+        close = misspelled_name(path.name, siblings)
         help_ = f"did you mean `{path.with_name(close)}`?" if close else "check the path; of a set, give the first"
         raise FitError(f"there is no file {path}", help_)
     try:

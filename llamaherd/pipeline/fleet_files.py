@@ -34,16 +34,16 @@ from llamaherd.text.quoting import comment
 
 @dataclass(frozen=True)
 class LocalHeaders:
-    """Headers by name of model, and why others cannot be read, in a sentence each."""
+    """Headers by name of model, and a sentence for each model whose header cannot be read."""
 
     headers: dict[str, Header] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
 
 
 def local_headers(rig: Rig, lock: Lock | None) -> LocalHeaders:
-    """What the files of this machine say that the rig names and the lock does not know.
+    """Return the headers of the rig's model files on this machine that are not in the lock.
 
-    A file that is not there is another matter. No more than a header is read, 128 MiB at most.
+    A missing file is left out: other checks report it. No more than a header is read, 128 MiB at most.
     """
     found = LocalHeaders()
     for name, model in rig.models.items():
@@ -61,12 +61,12 @@ def local_headers(rig: Rig, lock: Lock | None) -> LocalHeaders:
 
 FLEET = "fleet.yaml"
 _OF_A_RIG = ("rig", EXTENDS)
-"""Keys that say that a file is a rig, whatever it is called."""
+"""A file with one of these keys is a rig, whatever its name."""
 
 
 @dataclass(frozen=True)
 class FleetSurvey:
-    """What a fleet's file says, as far as it can be read, where that stands, and what is wrong with its text."""
+    """The content of a fleet's file, as far as it can be read, its document, and the findings of its text."""
 
     declared: FleetFile | None
     document: Document | None
@@ -77,7 +77,7 @@ NO_FLEET_FILE = FleetSurvey(None, None)
 
 
 def is_fleet_file(file: Path) -> bool:
-    """Whether a file beside rigs is the fleet's own, and none of a rig."""
+    """Return whether a file in a folder of rigs is the fleet's own file, and not a rig."""
     if file.name != FLEET:
         return False
     try:
@@ -87,7 +87,7 @@ def is_fleet_file(file: Path) -> bool:
 
 
 def survey_fleet_file(folder: Path) -> FleetSurvey:
-    """The fleet's file in a folder of rigs; nothing where there is none."""
+    """Return the fleet's file in a folder of rigs; an empty survey if there is none."""
     file = folder / FLEET
     if not file.exists() or not is_fleet_file(file):
         return NO_FLEET_FILE
@@ -108,7 +108,7 @@ def survey_fleet_file(folder: Path) -> FleetSurvey:
 
 
 def backing_up(declared: FleetFile | None, rigs: Mapping[str, Rig]) -> tuple[frozenset[str], ...]:
-    """Which of these rigs back each other up: those that answer for a model, and those that are gateways."""
+    """Return the groups of rigs that back each other up: those that serve the same model, and those with gateways."""
     gateway = declared.gateway if declared else None
     if gateway is None:
         return ()
@@ -118,7 +118,7 @@ def backing_up(declared: FleetFile | None, rigs: Mapping[str, Rig]) -> tuple[fro
 
 
 def _serving_rigs(model: str, gateway: Gateway, rigs: Mapping[str, Rig]) -> frozenset[str]:
-    """The rigs that serve a model; where that is one, also that of its fallback, which answers meanwhile."""
+    """Return the rigs that serve a model; for a single rig, also the rigs of its fallback, which replaces it."""
     found: frozenset[str] = frozenset()
     left: str | None = model
     for _ in gateway.models:
@@ -138,9 +138,9 @@ def fleet_findings(
     *,
     deploying: bool,
 ) -> list[Finding]:
-    """What is wrong or doubtful about a fleet's file: `names` are those of all rigs, also of those not in `rigs`.
+    """Return the findings of a fleet's file. `names` are the names of all rigs, also of those that are not in `rigs`.
 
-    `keys` are those that servers are given. `deploying` needs the others, which lie on this machine.
+    `keys` are the keys that servers are given. With `deploying`, all other keys must be on this machine.
     """
     if survey.declared is None or survey.document is None:
         return list(survey.findings)
@@ -157,13 +157,13 @@ def _unknown_key(document: Document, key: str, known: list[str]) -> Finding:
 SUFFIXES = (".yaml", ".yml")
 
 Edit = Callable[[Document], Document]
-"""What makes another rig of one that was read whole."""
+"""Changes a rig that was read, before it is checked."""
 
 
 def load_fleet(source: Path, lock: Lock | None = None, *, deploying: bool = False) -> Fleet:
-    """The fleet declared by one YAML file, or by every one in a folder. Raises InventoryError.
+    """Return the fleet that a YAML file, or every YAML file of a folder, declares. Raises InventoryError.
 
-    `deploying` needs the files of the controller that the inventory names; who only plans can do without.
+    With `deploying`, the controller's files that the inventory names must exist; a plan does not need them.
     """
     fleet, findings = examine_fleet(source, lock, deploying=deploying)
     if any(finding.severity == "error" for finding in findings):
@@ -173,10 +173,10 @@ def load_fleet(source: Path, lock: Lock | None = None, *, deploying: bool = Fals
 
 @dataclass(frozen=True)
 class Survey:
-    """What can be read of a fleet, everything wrong or doubtful about it, and each rig's document by its name.
+    """The readable part of a fleet, all findings about it, and each rig's document by the rig's name.
 
-    `around` are its rigs and, where models or a gateway's servers may be others', those beside the file that was asked
-    for. `own` is what the fleet's own file says. `keys` are those that servers behind its gateway are given.
+    `around` are its rigs and, if models or a gateway's servers may be on further rigs, all rigs in the same folder.
+    `own` is the content of the fleet's own file. `keys` are given to the servers behind its gateway.
     """
 
     fleet: Fleet
@@ -189,17 +189,14 @@ class Survey:
 
     @property
     def ok(self) -> bool:
-        """Whether the fleet can be used."""
+        """Return whether the fleet can be used."""
         return not any(finding.severity == "error" for finding in self.findings)
 
 
 def examine_fleet(
     source: Path, lock: Lock | None = None, *, deploying: bool = False
 ) -> tuple[Fleet, tuple[Finding, ...]]:
-    """What can be read of the fleet, and everything that is wrong or doubtful about it.
-
-    What the lock knows about models is checked as well.
-    """
+    """Return the readable part of the fleet, and all findings about it, also about locked models."""
     surveyed = survey_fleet(source, lock, deploying=deploying)
     return surveyed.fleet, surveyed.findings
 
@@ -207,9 +204,9 @@ def examine_fleet(
 def survey_fleet(
     source: Path, lock: Lock | None = None, *, deploying: bool = False, edit: Edit | None = None
 ) -> Survey:
-    """The same as `examine_fleet`, and where everything stands. `edit` may change each rig before it is checked.
+    """Return the same as `examine_fleet`, with documents and facts. `edit` may change each rig before it is checked.
 
-    A rig that was edited is a candidate and no part of the fleet, so the fleet's own checks are left out then.
+    An edited rig is a candidate and not part of the fleet, so the fleet's own checks are left out then.
     """
     findings: list[Finding] = []
     rigs: dict[str, Rig] = {}
@@ -221,10 +218,10 @@ def survey_fleet(
     documents = [document for file in files if (document := _read_document(file, findings))]
     defaults = _defaults(files[0].with_name(DEFAULTS), findings)
     of_fleet = survey_fleet_file(files[0].parent)
-    beside = tuple(
+    siblings = tuple(
         _sibling_documents([*documents, *([defaults] if defaults else [])], always=of_fleet.declared is not None)
     )
-    others = {str(document.data.get("rig")): document for document in reversed([*documents, *beside])}
+    others = {str(document.data.get("rig")): document for document in reversed([*documents, *siblings])}
     read_well: list[tuple[Rig, Document]] = []
     for document in documents:
         try:
@@ -238,7 +235,7 @@ def survey_fleet(
         rigs[rig.rig] = rig
         wholes[rig.rig] = whole
         read_well.append((rig, whole))
-    declared = dict(_readable(beside, others, defaults)) | rigs
+    declared = dict(_readable(siblings, others, defaults)) | rigs
     keys = _server_keys(of_fleet, declared)
     around = {name: with_server_keys(rig, keys) for name, rig in declared.items()}
     facts: dict[str, RigFacts] = {}
@@ -256,7 +253,7 @@ def survey_fleet(
 
 
 def _server_keys(of_fleet: FleetSurvey, rigs: Mapping[str, Rig]) -> tuple[ServerKey, ...]:
-    """The keys of servers for which the rigs name none: they lie beside the fleet's file."""
+    """Return the keys of servers whose rigs declare none: they are in the folder of the fleet's file."""
     document = of_fleet.document
     return server_keys(of_fleet.declared, rigs, document.file.resolve().parent) if document else ()
 
@@ -278,18 +275,18 @@ def _read_document(file: Path, findings: list[Finding]) -> Document | None:
 
 
 def _sibling_documents(documents: Sequence[Document], *, always: bool) -> Iterator[Document]:
-    """Rigs in the folder of a file that names others; what is wrong with them is another matter."""
+    """Yield the other rigs of the folder, if one of these files names another rig. Their findings are left out."""
     if documents and (always or any(document.data.keys() & {EXTENDS, "store"} for document in documents)):
-        asked = {document.file for document in documents}
+        given = {document.file for document in documents}
         for file in _yaml_files(documents[0].file.parent):
-            if file not in asked and (document := _read_document(file, [])):
+            if file not in given and (document := _read_document(file, [])):
                 yield document
 
 
 def _readable(
     documents: Iterable[Document], others: Mapping[str, Document], defaults: Document | None
 ) -> Iterator[tuple[str, Rig]]:
-    """Those of the documents that are rigs, by name."""
+    """Yield the rigs among the documents, by name."""
     for document in documents:
         with suppress(InventoryError):
             rig = _parse_rig(inherited(document, others, defaults))
@@ -297,7 +294,7 @@ def _readable(
 
 
 def _yaml_files(folder: Path) -> list[Path]:
-    """Every file of a folder that is to hold a rig. Raises InventoryError (LH001) if it may not be read."""
+    """Return every file of a folder that must contain a rig. Raises InventoryError (LH001) for an unreadable folder."""
     try:
         files = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.name != DEFAULTS)
     except OSError as error:
@@ -310,7 +307,7 @@ def _defaults(file: Path, findings: list[Finding]) -> Document | None:
     document = _read_document(file, findings) if file.exists() else None
     for key in sorted(OWN_KEYS & set(document.data)) if document else ():
         assert document is not None
-        message = f"`{key}` says which machine a rig is; {DEFAULTS} is for all of them"
+        message = f"`{key}` identifies one rig, but {DEFAULTS} is for all rigs"
         findings.append(NOT_INHERITED.at(document.key((key,)), message, "move it to the rig's own file"))
     return document
 
@@ -326,7 +323,7 @@ def locked_facts(rig: Rig, lock: Lock | None, unlocked: Mapping[str, Header] = M
 
 
 def _unreadable_models(document: Document, faults: Mapping[str, str]) -> Iterator[Finding]:
-    """Files that no engine would load either."""
+    """Yield the findings of files that no engine would load either."""
     for name, fault in faults.items():
         place = document.value(("models", name, "file"))
         yield NOT_SIZED.at(place, f"model `{name}` cannot be sized: {fault}", "name a GGUF file")
@@ -343,7 +340,7 @@ def _among_rigs(rig: Rig, document: Document, rigs: Mapping[str, Rig]) -> Iterat
 
 
 def choose_rigs(fleet: Fleet, names: Iterable[str], source: Path) -> Fleet:
-    """The rigs named, or all for no name. Raises InventoryError for a name that is no rig."""
+    """Return the rigs of these names, or all rigs without names. Raises InventoryError for a name that is no rig."""
     wanted = tuple(names)
     unknown = [name for name in wanted if name not in fleet.rigs]
     if unknown:
@@ -363,16 +360,16 @@ def _rig_files(source: Path) -> list[Path]:
 
 
 def _no_inventory(source: Path) -> Finding:
-    """What to do where an inventory is to be and there is none: a name beside it that was meant, or how to begin."""
+    """Return the finding of a missing inventory. Its help suggests a similar name, or how to create an inventory."""
     if source.is_dir():
         help_ = "write one YAML file per rig there; `herd init DIR` begins with one"
         return NO_INVENTORY.at(Place(source), "the inventory holds no YAML file", help_)
     if source.name in (DEFAULTS, FLEET) and source.exists():
         help_ = f"name the file of a rig, or the folder {source.parent}"
         return NO_INVENTORY.at(Place(source), f"{source.name} holds no rig: it is for all of them", help_)
-    beside = [path.name for path in _listed(source.parent) if path.is_dir() or path.suffix in SUFFIXES]
-    close = misspelled_name(source.name, beside)
-    close = close or next((name for name in beside if Path(name).stem == source.name), None)
+    siblings = [path.name for path in _listed(source.parent) if path.is_dir() or path.suffix in SUFFIXES]
+    close = misspelled_name(source.name, siblings)
+    close = close or next((name for name in siblings if Path(name).stem == source.name), None)
     begin = "name another inventory with -i or HERD_INVENTORY, or begin one with `herd init DIR`"
     help_ = f"did you mean `{source.with_name(close)}`?" if close else begin
     return NO_INVENTORY.at(Place(source), f"the inventory does not exist: there is no {source}", help_)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.host_lock import HostLock
@@ -17,28 +16,26 @@ from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.onhost.releases import ReadInput, Stored
 from llamaherd.pipeline.diff import Causes, find_causes
 from llamaherd.pipeline.inspection import INSPECT_SECONDS, inspect_host, inspect_request, program_for, state_of
+from llamaherd.pipeline.plan import needed_plan
 from llamaherd.pipeline.preview import ROLE_ERRORS, Preview, preview_changes
-from llamaherd.pipeline.release import Past, merged_plan, past_of
-from llamaherd.pipeline.selection import needed_plan
+from llamaherd.pipeline.release import Past, merged_plan, past_of, union
 from llamaherd.plan import InstancePlan, Only, Plan
 from llamaherd.role.role import Role
 from llamaherd.store.files import missing_files
 
 ROLLBACK_ROLES = ("base", "serve")
-"""Those that take part: engines, models and drivers stay as they are."""
+"""The roles of a rollback: engines, models and drivers stay unchanged."""
 
 NEWEST_RELEASES = 10
-"""Releases that came out well whose plans are looked at, for one in which an instance was another."""
+"""The successful releases whose plans are searched for another version of an instance."""
 
 _HISTORY = "`herd history` lists what there is"
 
-T = TypeVar("T")
-
 
 def choose_release(past: Past, rig: str, instance: str | None, number: int | None) -> int:
-    """The number of the release to go back to: of those that came out well, the one before the newest.
+    """Return the number of the release to roll back to: of the successful ones, the one before the newest.
 
-    With an instance, the newest in which that was another. Raises UserError where there is none.
+    With an instance, the newest release with another version of it. Raises UserError if there is none.
     """
     if number is not None:
         if number not in past.releases or number not in past.plans:
@@ -57,10 +54,10 @@ def choose_release(past: Past, rig: str, instance: str | None, number: int | Non
 
 
 def release_plan(past: Past, number: int, instance: str | None) -> Plan:
-    """The plan of a release; with an instance, the newest plan with that instance as it was then.
+    """Return the plan of a release; with an instance, the newest plan with the instance's version of the release.
 
-    Then it is for that instance alone, as it is for a part where no more is known of the release. Keys stay as they are
-    on the host: none is asked for. Raises UserError where the instance was none then.
+    The latter is limited to the instance, and so is the plan of a release that recorded a part alone. Keys on the host
+    stay unchanged: none is read. Raises UserError if the release has no such instance.
     """
     then = past.plans[number]
     if instance is None:
@@ -73,9 +70,9 @@ def release_plan(past: Past, number: int, instance: str | None) -> Plan:
         now.model_copy(
             update={
                 "instances": (*(each for each in now.instances if each.name != instance), was),
-                "builds": _union(now.builds, then.builds),
-                "models": _union(now.models, then.models),
-                "images": _union(now.images, then.images),
+                "builds": union(now.builds, then.builds),
+                "models": union(now.models, then.models),
+                "images": union(now.images, then.images),
             }
         )
     )
@@ -83,7 +80,7 @@ def release_plan(past: Past, number: int, instance: str | None) -> Plan:
 
 
 def missing_on_host(plan: Plan, state: HostState) -> Iterator[str]:
-    """What the instances of a plan need, and the host has no more."""
+    """Yield what the instances of a plan need, and the host no longer has."""
     used = {instance.build for instance in plan.chosen}
     folders = {folder for instance in plan.chosen for folder in instance.server.folders}
     images = {instance.server.image for instance in plan.chosen if instance.backend == "compose"}
@@ -104,12 +101,8 @@ def _spec_in_release(past: Past, number: int, instance: str) -> str | None:
     return next((each.spec for each in plan.instances if each.name == instance), None) if plan else None
 
 
-def _union(first: Sequence[T], second: Sequence[T]) -> tuple[T, ...]:
-    return (*first, *(each for each in second if each not in first))
-
-
 def keyless(plan: Plan) -> Plan:
-    """A plan with no place on this machine that a key would be read from."""
+    """Return a plan without the places of keys on this machine."""
 
     def without(instance: InstancePlan) -> InstancePlan:
         endpoint = instance.endpoint.model_copy(update={"key": None})
@@ -131,27 +124,27 @@ def query_past(connect: Connect, newest: int = 0, number: int | None = None, *, 
 
 
 def query_pasts(rigs: Mapping[str, Rig]) -> dict[str, Past | RemoteError]:
-    """The releases of many at once; or why one could not be asked."""
+    """Return the releases of many hosts at once; or the error of a host."""
 
-    def ask(rig: Rig) -> Past | RemoteError:
+    def query(rig: Rig) -> Past | RemoteError:
         try:
             return query_past(rig.connect)
         except RemoteError as error:
             return error
 
     with ThreadPoolExecutor(max(1, min(AT_ONCE, len(rigs)))) as pool:
-        return dict(zip(rigs, pool.map(ask, rigs.values()), strict=True))
+        return dict(zip(rigs, pool.map(query, rigs.values()), strict=True))
 
 
 def query_causes(
     planned: Mapping[str, tuple[Rig, Plan]], found: Mapping[str, Preview], roles: Sequence[Role]
 ) -> dict[str, tuple[Causes, ...]]:
-    """The causes of each change on each rig, where a run has left a release there that can be asked for.
+    """Return the causes of each change, by rig, if the host has a readable release.
 
-    Where that had another plan, the host is looked at once more, with the eyes of that plan.
+    If the release has another plan, the host is inspected once more for that plan.
     """
 
-    def ask(name: str) -> tuple[Causes, ...]:
+    def query(name: str) -> tuple[Causes, ...]:
         (rig, plan), each = planned[name], found[name]
         try:
             past = query_past(rig.connect, newest=1, texts=True)
@@ -163,23 +156,23 @@ def query_causes(
             seen = inspect_host(Remote(rig.connect), last, roles)
             return find_causes(each, preview_changes(keyless(last), roles, seen, rig.connect, {}), past.texts)
         except (RemoteError, *ROLE_ERRORS):
-            return ()  # it is a remark, and no reason to end
+            return ()  # causes are a note, and no reason to fail
 
     names = [name for name, each in found.items() if each.changes]
     with ThreadPoolExecutor(max(1, min(AT_ONCE, len(names)))) as pool:
-        return dict(zip(names, pool.map(ask, names), strict=True))
+        return dict(zip(names, pool.map(query, names), strict=True))
 
 
 def _covers(last: Plan, plan: Plan) -> bool:
-    """Whether the last plan has all that this one is for: on a host where only a part was ever done, it has that."""
+    """Return whether the last plan contains all that this plan applies: on some hosts, only a part was ever applied."""
     return last.only is None or (plan.only is not None and set(plan.only.names) <= set(last.only.names))
 
 
 @dataclass(frozen=True)
 class PreparedRollback:
-    """A release, its plan, and what going back to it would do on a host that was seen to be so.
+    """A release, its plan, and the preview of a rollback to it, for a host in this state.
 
-    `seen_at`: when, in seconds, where nobody but us has changed it since; else None.
+    `seen_at` is the time of the inspection in seconds, if this run has held the lock since; otherwise None.
     """
 
     number: int
@@ -197,10 +190,10 @@ def prepare_rollback(
     turn: HostLock | None,
     clock: Callable[[], float],
 ) -> PreparedRollback:
-    """What it takes to go back, with one instance or all. Raises RemoteError, and UserError where there is no way.
+    """Prepare the rollback of one instance or of all. Raises RemoteError, and UserError if it is not possible.
 
-    The host is logged in to for its look while it still says what it remembers. The turn, if there is one, is taken
-    before that look, unless it is another run's just now. `clock` says when that was.
+    The login for the inspection starts while the host still returns its releases. The lock, if given, is taken before
+    the inspection, unless another run holds it. `clock` returns the time of the inspection.
     """
     document: Future[bytes] = Future()
     pool = ThreadPoolExecutor(2)
@@ -222,7 +215,7 @@ def prepare_rollback(
     if gone := list(missing_on_host(plan, seen)):
         raise UserError(
             f"release {chosen} cannot come back: the host has no {', no '.join(gone)} any more",
-            "declare what you want in the inventory, and `herd up` brings what it needs",
+            "declare the servers in the inventory, and run `herd up`, which brings what they need",
         )
     taking_part = tuple(role for role in roles if role.name in ROLLBACK_ROLES)
     would = preview_changes(plan, taking_part, seen, rig.connect, {}, retry=True)
@@ -230,14 +223,14 @@ def prepare_rollback(
 
 
 def _log_in(turn: HostLock | None) -> None:
-    """For the first script, while the host is looked at. Where it fails, the next try is told why."""
+    """Log in for the first change while the host is inspected. If that fails, the next login reports why."""
     with suppress(RemoteError):
         if turn:
             turn.log_in()
 
 
 def _is_taken(turn: HostLock | None) -> bool:
-    """Whether it is ours now. Another run is waited for by who has said what is to be done, and not here."""
+    """Take the lock if it is free, and return whether this run holds it. Waiting for another run comes later."""
     try:
         return turn is not None and turn.take(lambda _: None, wait=0)
     except UserError:

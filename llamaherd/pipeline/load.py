@@ -28,22 +28,21 @@ from llamaherd.pipeline.fleet_files import (
     load_fleet,
     survey_fleet,
 )
-from llamaherd.pipeline.plan import plan
-from llamaherd.pipeline.selection import choose_parts
+from llamaherd.pipeline.plan import choose_parts, plan
 from llamaherd.plan import Only, Plan
 from llamaherd.role.role import Role
 
 OnKeyMade = Callable[[ServerKey], None]
-"""Is told of a key that was just made."""
+"""Is called with each key that was just made."""
 _KEYS_SECONDS = 60
 _NEW_KEY_COMMAND = "`openssl rand -hex 32`, with mode 600"
 
 
 def with_keys(surveyed: Survey, chosen: Collection[str], made: OnKeyMade | None) -> Survey:
-    """The fleet, whose servers on the rigs that are chosen have keys, as gateways before them do.
+    """Return the fleet with keys for the servers of the chosen rigs, as the gateways in front of them need.
 
-    Those that are missing are made where somebody is told so; else they are as if they were. None is made while a rig
-    that asks for it does not answer: a finding says so. Raises InventoryError where a host has one that is not here.
+    With `made`, missing keys are created; without it, placeholders stand for them. If a rig of a key does not respond,
+    the key is not created, and a finding reports that. Raises InventoryError if a host has a key that is not here.
     """
     of_all = surveyed.own is not None and not surveyed.own.on.isdisjoint(chosen)
     missing = [
@@ -56,18 +55,19 @@ def with_keys(surveyed: Survey, chosen: Collection[str], made: OnKeyMade | None)
         raise InventoryError(elsewhere)
     silent = {rig for rig, found in there.items() if isinstance(found, RemoteError)}
     new = [key for key in missing if silent.isdisjoint(key.servers)]
-    untold = [_unknown_key(key, min(silent & key.servers.keys())) for key in missing if key not in new]
-    told = replace(surveyed, findings=(*surveyed.findings, *untold))
+    unknown = [_unknown_key(key, min(silent & key.servers.keys())) for key in missing if key not in new]
+    surveyed = replace(surveyed, findings=(*surveyed.findings, *unknown))
     if made is None:
-        return replace(told, around={name: with_server_keys(rig, new, UnmadeKey) for name, rig in told.around.items()})
+        around = {name: with_server_keys(rig, new, UnmadeKey) for name, rig in surveyed.around.items()}
+        return replace(surveyed, around=around)
     for key in new:
         make_key(key)
         made(key)
-    return told
+    return surveyed
 
 
 def _made_elsewhere(key: ServerKey, there: Mapping[str, Collection[str] | RemoteError]) -> Iterator[Finding]:
-    """A key that a host has, and this machine has not."""
+    """Yield the finding of a key that a host has, but not this machine."""
     for rig in key.servers:
         found = there[rig]
         if not isinstance(found, RemoteError) and found:
@@ -81,17 +81,17 @@ def _made_elsewhere(key: ServerKey, there: Mapping[str, Collection[str] | Remote
 
 
 def _unknown_key(key: ServerKey, rig: str) -> Finding:
-    message = f"there is no file {key.file}, and rig `{rig}` cannot be asked whether it has that key"
-    help_ = f"`herd up` makes it when that rig answers; or write a key there: {_NEW_KEY_COMMAND}"
+    message = f"there is no file {key.file}, and rig `{rig}`, which may have that key, is unreachable"
+    help_ = f"`herd up` makes it when that rig responds; or write a key there: {_NEW_KEY_COMMAND}"
     return MISSING_FILE.at(Place(key.file), message, help_, "warning")
 
 
 def _query_keys(keys: Iterable[ServerKey], rigs: Mapping[str, Rig]) -> dict[str, frozenset[str] | RemoteError]:
-    """Which servers have a key on the hosts of these rigs; or why one could not be asked."""
-    asked = {rig: sorted(servers) for key in keys for rig, servers in key.servers.items()}
+    """Return the servers with a key on the host of each rig; or the error of a host."""
+    by_rig = {rig: sorted(servers) for key in keys for rig, servers in key.servers.items()}
 
-    def ask(name: str) -> frozenset[str] | RemoteError:
-        given = KeysInput(tuple(asked[name]))
+    def query(name: str) -> frozenset[str] | RemoteError:
+        given = KeysInput(tuple(by_rig[name]))
         try:
             remote = Remote(rigs[name].connect, note_key=True)
             found = frozenset(query_verb(remote, "llamaherd.files.keys", given, KeysFound, _KEYS_SECONDS).names)
@@ -101,12 +101,12 @@ def _query_keys(keys: Iterable[ServerKey], rigs: Mapping[str, Rig]) -> dict[str,
             return error
         return found if found <= {*given.names} else UnexpectedLineError(f"a key of {min(found)}")
 
-    with ThreadPoolExecutor(min(AT_ONCE, len(asked))) as pool:
-        return dict(zip(asked, pool.map(ask, asked), strict=True))
+    with ThreadPoolExecutor(min(AT_ONCE, len(by_rig))) as pool:
+        return dict(zip(by_rig, pool.map(query, by_rig), strict=True))
 
 
 def inventory_path(named: Path | None) -> Path:
-    """The inventory that is named, else the one in HERD_INVENTORY, else `inventory/` here."""
+    """Return the given inventory, else the one in HERD_INVENTORY, else `inventory/` in the current folder."""
     return named or Path(os.environ.get("HERD_INVENTORY") or "inventory")
 
 
@@ -116,12 +116,12 @@ def inventory_folder(inventory: Path) -> Path:
 
 
 def lock_path(inventory: Path) -> Path:
-    """The lock beside the inventory's files."""
+    """Return the path of the lock, which is in the inventory folder."""
     return inventory_folder(inventory) / "herd.lock"
 
 
 def read_lock(inventory: Path) -> lock.Lock:
-    """The inventory's lock; an empty one where there is none yet. Raises InventoryError."""
+    """Return the inventory's lock; an empty one if there is none yet. Raises InventoryError."""
     try:
         return lock.read_lock_file(lock_path(inventory))
     except lock.LockError as error:
@@ -129,7 +129,7 @@ def read_lock(inventory: Path) -> lock.Lock:
 
 
 def examined(inventory: Path) -> tuple[Fleet, tuple[Finding, ...]]:
-    """What can be read of the fleet, and all that is wrong or doubtful about it and its lock, if there is one."""
+    """Return the readable part of the fleet, and all findings about it and its lock, if there is one."""
     try:
         locked = read_lock(inventory)
     except InventoryError as error:
@@ -139,7 +139,7 @@ def examined(inventory: Path) -> tuple[Fleet, tuple[Finding, ...]]:
 
 
 def declared(inventory: Path) -> Survey:
-    """The whole inventory, whatever is in its lock, which is about to be renewed. Raises InventoryError."""
+    """Return the whole inventory without its lock, which is about to be renewed. Raises InventoryError."""
     surveyed = survey_fleet(inventory)
     if not surveyed.ok:
         raise InventoryError(surveyed.findings)
@@ -147,7 +147,7 @@ def declared(inventory: Path) -> Survey:
 
 
 def rigs(inventory: Path, names: Iterable[str] = (), *, deploying: bool = False) -> Fleet:
-    """The rigs that are named, or all. Raises InventoryError."""
+    """Return the rigs of these names, or all rigs. Raises InventoryError."""
     return choose_rigs(load_fleet(inventory, read_lock(inventory), deploying=deploying), names, inventory)
 
 
@@ -164,14 +164,14 @@ def plans(
     locked: lock.Lock | None = None,
     made: OnKeyMade | None = None,
 ) -> dict[str, tuple[Rig, Plan]]:
-    """Every rig that is named, or all, with its plan; `doubtful` is given what is no error.
+    """Return the rigs of these names, or all rigs, with their plans. `doubtful` gets the findings that are no errors.
 
-    `sound` is given the rigs once nothing is found wrong with them, before they are planned. `only` names instances and
-    roles: rigs that have none of them are left out. `edit` may change each rig before it is checked, without the checks
-    of the whole fleet. `locked` is taken for the lock, whatever lies there. Where `made` is there, missing keys of
-    servers are made, and it is told of each.
+    `sound` gets the rigs once they are free of errors, before they are planned. `only` names instances and roles: rigs
+    with none of them are left out. `edit` may change each rig before it is checked, without the checks of the whole
+    fleet. `locked` replaces the lock in the inventory folder. With `made`, missing keys of servers are created, and
+    `made` gets each of them.
 
-    Raises InventoryError, also for what is not locked (LH031); UserError where `only` names something else.
+    Raises InventoryError, also for what is not locked (LH031), and UserError if `only` contains an unknown name.
     """
     locked = read_lock(inventory) if locked is None else locked
     surveyed = survey_fleet(inventory, locked, deploying=deploying, edit=edit)
@@ -191,7 +191,7 @@ def plans(
 
 
 def _stale(fleet: Fleet, locked: lock.Lock, surveyed: Survey, command: str) -> list[Finding]:
-    """What is locked otherwise than it is declared. Raises InventoryError where that is an error."""
+    """Return the findings of entries in the lock that differ from the declaration. Raises InventoryError for errors."""
     stale = [
         finding
         for name, rig in fleet.rigs.items()
@@ -203,7 +203,7 @@ def _stale(fleet: Fleet, locked: lock.Lock, surveyed: Survey, command: str) -> l
 
 
 def _chosen_files(surveyed: Survey, rigs: Collection[str]) -> set[Path]:
-    """The files that are about these rigs, and the fleet's own where it is."""
+    """Return the files of these rigs, and the fleet's own file if one of them has a part in it."""
     chosen = {document.file for name, document in surveyed.documents.items() if name in rigs}
     chosen |= {key.file for key in surveyed.keys}
     if surveyed.own and not surveyed.own.on.isdisjoint(rigs):
@@ -220,7 +220,7 @@ def _planned(
     file: Path,
     command: str,
 ) -> dict[str, tuple[Rig, Plan]]:
-    """Each rig with its plan. Raises InventoryError for what is not locked: `command` locks it, in this file."""
+    """Return each rig with its plan. Raises InventoryError for what is not locked: `command` locks it, in this file."""
     planned: dict[str, tuple[Rig, Plan]] = {}
     findings = []
     measured = _measured(roles, surveyed, file.parent) if rigs else {}
@@ -230,7 +230,7 @@ def _planned(
             made = plan(facts, locked, roles, surveyed.around, parts[name], surveyed.own, measured)
             planned[name] = (rig, made)
         except NotLockedError as error:
-            # A file of this machine may do without an entry; experts that are told apart by its header may not.
+            # A file of this machine needs no entry, unless its experts are placed by its header.
             findings.append(
                 NOT_LOCKED.at(Place(file), f"rig `{name}`: {error}", f"run `{command}` and commit the lock")
             )
@@ -240,7 +240,7 @@ def _planned(
 
 
 def _measured(roles: Sequence[Role], surveyed: Survey, folder: Path) -> dict[str, float]:
-    """What roles need to know of measurements beside the inventory, which lies in this folder."""
+    """Return the measured speeds of servers that roles need, from the inventory folder."""
     if surveyed.own is None:
         return {}
     found = (role.measured(folder, surveyed.around, surveyed.own) for role in roles)

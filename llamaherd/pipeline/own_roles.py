@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place, Rule, UserError
 from llamaherd.inventory.api_keys import UnreadableKeyError
 from llamaherd.lock.apply import NotLockedError
+from llamaherd.pipeline.load import inventory_folder
 from llamaherd.role.changes import Change, DeferredVerb
 from llamaherd.role.role import Inspection, Role, Task, Verification
 from llamaherd.text.characters import harmful
@@ -49,23 +50,23 @@ Value = TypeVar("Value", Role, Task, DeferredVerb, Inspection[Any], Verification
 Function = Callable[..., Any]
 
 STRICT = ConfigDict(strict=True, revalidate_instances="always", arbitrary_types_allowed=True)
-"""Nothing is taken for something else, and values that are made already are looked into."""
+"""No value is converted, and the fields of existing values are validated, too."""
 
 DEPLOY = "deploy.py"
 """The file of a role that is plain pyinfra."""
 
 MODULE_PREFIX = "_fleet_role_"
-"""How the names of these roles' modules begin."""
+"""The beginning of the names of these roles' modules."""
 
 OWN_ERRORS = (InventoryError, UserError, UnreadableKeyError, NotLockedError)
-"""What a role raises to say what is wrong, in a sentence of its own."""
+"""Errors that a role raises with a message for the user."""
 
 LONGEST_ERROR = 200
-"""Characters of what an error says that are shown."""
+"""The most characters of an error's message that are shown."""
 
 _REFUSE = ("parse", "inspection.parts")
 _MOST_ITEMS, _MOST_VALUES, _MOST_TEXT = 10_000, 500_000, 8 << 20
-"""What a function may return: items of an iterable, values with all that they hold, and characters of a text."""
+"""Limits of what a function may return: items of an iterable, values in all, and characters of a text."""
 
 
 class _UnfitError(Exception):
@@ -73,11 +74,11 @@ class _UnfitError(Exception):
 
 
 def guarded(found: object, folder: str, file: Path) -> Role:
-    """Return the role of this file, with every function of it guarded. Raises InventoryError where a field is none."""
+    """Return the role of this file, with all its functions guarded. Raises InventoryError for an invalid field."""
     try:
         role: Role = _fit(Role, found)
     except _UnfitError as error:
-        message = f"role `{folder}` is none: {error}"
+        message = f"role `{folder}` is invalid: {error}"
         raise InventoryError([OWN_ROLE.at(Place(file), message, "correct it there")]) from None
     guard = _Guard(role.name, file)
     if role.inspection:
@@ -93,7 +94,7 @@ def is_own(error: BaseException) -> bool:
 
 
 def place_of(error: BaseException, file: Path) -> Place:
-    """The line of the role's own that an error came from."""
+    """Return the line in the role's own folder that an error came from."""
     folder = file.resolve().parent
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         source = Path(error.filename).resolve()
@@ -104,30 +105,30 @@ def place_of(error: BaseException, file: Path) -> Place:
 
 
 def as_raised(error: BaseException) -> str:
-    """An error by its kind, and what it says."""
+    """Return an error's kind and its message."""
     try:
-        said = str(error)[:LONGEST_ERROR]
+        message = str(error)[:LONGEST_ERROR]
     except Exception:  # `__str__` is the role's own, too
-        said = ""
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+        message = ""
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 class ReturnType(NamedTuple):
-    """What a function gives: a type, or a tuple of many of one."""
+    """The type that a function returns, or the type of the items in the iterable that it returns."""
 
     kind: Any
     many: bool
 
 
 class _Guard:
-    """What stands around the functions of one role."""
+    """Wraps the functions of one role: converts their errors, and checks what they return."""
 
     def __init__(self, role: str, file: Path) -> None:
         self.role = role
         self.file = file
 
     def over(self, value: Value, of: str) -> Value:
-        """The same value, each function of which gives what it says that it gives, or raises InventoryError."""
+        """Return the same value with wrapped functions: each returns its declared type or raises InventoryError."""
         guards: dict[str, Any] = {
             name: self._around(function, gives, called=of + name)
             for name, gives in _return_types(type(value)).items()
@@ -147,7 +148,7 @@ class _Guard:
                 raise
             except BaseException as error:
                 if not is_own(error) or (called in _REFUSE and isinstance(error, ValueError)):
-                    raise  # of these, it says that the host cannot have returned this
+                    raise  # by a ValueError, these functions reject the output of a host
                 raise self._error(called, place_of(error, self.file), f"ends in {as_raised(error)}") from None
             try:
                 if many and isinstance(given, tuple) and len(given) > _MOST_ITEMS:
@@ -155,14 +156,14 @@ class _Guard:
                 given = _fit(kind, given)
             except _UnfitError as error:
                 raise self._error(
-                    called, _place_of_function(function, self.file), f"gives what it must not: {error}"
+                    called, _place_of_function(function, self.file), f"returns an invalid value: {error}"
                 ) from None
             return tuple(self._inside(each, called) for each in given) if many else given
 
         return call
 
     def _inside(self, given: Any, called: str) -> Any:
-        """Functions are in what functions give, too."""
+        """Wrap the functions in a returned value, too."""
         if isinstance(given, Task):
             return self.over(given, f"{called}: ")
         if isinstance(given, Change) and isinstance(given.how, DeferredVerb):
@@ -175,7 +176,7 @@ class _Guard:
 
 
 def _return_types(kind: Any) -> dict[str, ReturnType]:
-    """What each function of such a value gives."""
+    """Return the type that each function of such a value returns, by its name."""
     found: dict[str, ReturnType] = {}
     for name, hint in get_type_hints(kind).items():
         for each in (hint, *get_args(hint)):
@@ -243,7 +244,7 @@ def _one_of(kind: Any) -> TypeAdapter[tuple[Any]]:
 
 
 def _place_of_function(function: Function, file: Path) -> Place:
-    """Where a function begins."""
+    """Return the place of a function."""
     code = getattr(function, "__code__", None)
     return Place(Path(code.co_filename), code.co_firstlineno) if code else Place(file)
 
@@ -256,12 +257,12 @@ def _steps(error: BaseException) -> Iterator[Place]:
 
 
 def all_roles(inventory: Path) -> tuple[Role, ...]:
-    """Every role of the fleet whose inventory this is, in the order in which they are carried out.
+    """Return all roles of an inventory's fleet in the order in which they are applied.
 
-    The fleet's own come before servers, by name. Raises InventoryError.
+    The fleet's own roles come before servers, by name. Raises InventoryError.
     """
     servers = next(number for number, role in enumerate(ROLES) if role.name == "serve")
-    folder = _roles_folder(inventory)
+    folder = inventory_folder(inventory) / "roles"
     files = {file.parent.name: file for name in (DEPLOY, "__init__.py") for file in folder.glob(f"*/{name}")}
     found = [_own_role(file) for _, file in sorted(files.items())]
     if wrong := [each for each in found if isinstance(each, Finding)]:
@@ -269,17 +270,13 @@ def all_roles(inventory: Path) -> tuple[Role, ...]:
     return (*ROLES[:servers], *(each for each in found if isinstance(each, Role)), *ROLES[servers:])
 
 
-def _roles_folder(inventory: Path) -> Path:
-    return (inventory if inventory.is_dir() else inventory.parent) / "roles"
-
-
 def _own_role(file: Path) -> Role | Finding:
-    """A role of the fleet's, or why it is none."""
+    """Return a role of the fleet, or the finding that reports why it is invalid."""
     name = file.parent.name
     try:
         found = _deploy_role(file) if file.name == DEPLOY else getattr(_load_module(file), "ROLE", None)
         is_role = isinstance(found, Role)
-    except BaseException as error:  # whatever the module raises is told as what is wrong with it
+    except BaseException as error:  # whatever the module raises becomes a finding about it
         if not is_own(error):
             raise
         message = f"role `{name}` cannot be loaded: {as_raised(error)}"
@@ -311,8 +308,8 @@ def load_deploy(role: Role) -> Function:
     assert file
     function = getattr(_load_module(file), name, None)
     if not callable(function):
-        way_out = f"write `@deploy({name!r})` and below it `def {name}():`"
-        raise InventoryError([OWN_ROLE.at(Place(file), f"role `{role.name}` has no function `{name}`", way_out)])
+        help_ = f"write `@deploy({name!r})` and below it `def {name}():`"
+        raise InventoryError([OWN_ROLE.at(Place(file), f"role `{role.name}` has no function `{name}`", help_)])
     return cast(Function, function)
 
 
@@ -332,7 +329,7 @@ def deploy_errors(role: Role) -> Iterator[None]:
 
 
 def _load_module(file: Path) -> ModuleType:
-    """The package in a folder, under a name that nobody else has; once for each file."""
+    """Load the package in a folder under a unique name, once for each folder."""
     folder = file.resolve().parent
     name = f"{MODULE_PREFIX}{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
     if name in sys.modules:

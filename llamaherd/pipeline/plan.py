@@ -1,19 +1,140 @@
-"""Make the plan of a rig from the parts of its roles, and show it as text. Pure."""
+"""Make the plan of a rig from the parts of its roles, select a part of it by names, and show it as text. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.diagnostics.spelling import completed_name, misspelled_name
+from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.fleet_file import FleetFile
 from llamaherd.lock import Lock
 from llamaherd.lock.apply import pinned
 from llamaherd.memory.facts import RigFacts
-from llamaherd.pipeline.selection import filled_fields, needed_plan
-from llamaherd.plan import Estimate, Only, Plan
-from llamaherd.role.role import PlanFields, Planning, PlanPart, Role
+from llamaherd.plan import Estimate, ModelPlan, Only, Plan
+from llamaherd.role.changes import Change
+from llamaherd.role.role import PlanFields, Planning, PlanPart, Role, Task
+
+KINDS = ("instance", "role")
+"""Prefixes, followed by a colon, of names that are both an instance and a role."""
+
+_GROUND = ("packages", "files", "repositories")
+"""Fields of a plan that combine the parts of all roles, and that base applies."""
+
+
+def choose_parts(names: Sequence[str], rigs: Mapping[str, Rig], roles: Sequence[Role]) -> dict[str, Only]:
+    """Return the selected part of each rig that has one. Raises UserError for an unknown or ambiguous name."""
+    there = {
+        "instance": {server for rig in rigs.values() for server in rig.servers},
+        "role": {role.thing for role in roles},
+    }
+    wanted: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for name in names:
+        kind, bare = _kind_of(name, there, rigs)
+        wanted[kind] += [bare] * (bare not in wanted[kind])
+    found = {
+        rig.rig: Only(
+            instances=tuple(name for name in wanted["instance"] if name in rig.servers), roles=tuple(wanted["role"])
+        )
+        for rig in rigs.values()
+    }
+    return {name: only for name, only in found.items() if only.names}
+
+
+def _kind_of(name: str, there: Mapping[str, Collection[str]], rigs: Mapping[str, Rig]) -> tuple[str, str]:
+    before, _, after = name.rpartition(":")
+    bare = after if before in KINDS else name
+    kinds = [kind for kind in KINDS if bare in there[kind] and before in ("", kind)]
+    if len(kinds) == 1:
+        return kinds[0], bare
+    if kinds:
+        raise UserError(
+            f"--only {name}: there is an instance and a role of this name",
+            " or ".join(f"`--only {kind}:{name}`" for kind in kinds),
+        )
+    if group := next((rig.instances[bare].group for rig in rigs.values() if bare in rig.instances), None):
+        raise UserError(f"--only {name}: it is one of group `{group}`, whose server is one", f"`--only {group}`")
+    known = sorted({*there["instance"], *there["role"]})
+    meant = misspelled_name(bare, known) or completed_name(bare, known)
+    lists = [f"{kind}s: {', '.join(sorted(there[kind]))}" for kind in KINDS if there[kind]]
+    raise UserError(
+        f"--only {name}: there is no such instance or role",
+        " ".join([*([f"did you mean `{meant}`?"] if meant else []), "; ".join(lists)]),
+    )
+
+
+def needed_plan(whole: Plan, alone: Plan, names: Collection[str], models: Iterable[ModelPlan] = ()) -> Plan:
+    """Return what these instances need of a rig's plan; `alone` is the plan of the rig without other instances.
+
+    `models` are needed in addition to those that they serve: a search may try them.
+
+    Instances and builds are those of the whole plan: all servers share the processors, and a build is for all its GPUs.
+    """
+    instances = tuple(each for each in whole.instances if each.name in names)
+    builds = {each.build for each in instances}
+    folders = {folder for each in instances for folder in each.server.folders} | {each.folder for each in models}
+    images = {each.server.image for each in instances}
+    return alone.model_copy(
+        update={
+            "instances": instances,
+            "builds": tuple(each for each in whole.builds if each.id in builds),
+            "models": tuple(each for each in whole.models if each.folder in folders),
+            "images": tuple(each for each in whole.images if each.tag in images),
+            "driver": None,
+            "power": None,
+            "windows_power": (),
+            "wsl": None,
+            "parts": {},
+            "only": Only(instances=tuple(names)),
+        }
+    )
+
+
+def filled_fields(parts: Iterable[tuple[Role, PlanPart]]) -> tuple[str, ...]:
+    """Return the fields of a plan that roles fill."""
+    return tuple(field for role, part in parts for field in (*part.fields, *(_GROUND if role.ground else ())))
+
+
+def part_for(plan: Plan, role: Role) -> Plan | None:
+    """Return the plan that a role applies; None if it takes no part in the run."""
+    if plan.whole(role.thing):
+        return plan
+    if role.for_instances and plan.only and plan.only.instances:
+        return plan.only.needs or plan
+    return None
+
+
+def role_parts(plan: Plan, roles: Iterable[Role]) -> Iterator[tuple[Role, Plan]]:
+    """Yield the roles that take part, each with the plan that it applies."""
+    for role in roles:
+        if (part := part_for(plan, role)) is not None:
+            yield role, part
+
+
+def refusing_parts(plan: Plan, roles: Iterable[Role]) -> Iterator[tuple[Role, Plan]]:
+    """Yield the roles that may refuse a run: those that take part, and base."""
+    for role in roles:
+        part = part_for(plan, role) or (plan if role.ground else None)
+        if part is not None:
+            yield role, part
+
+
+def tasks_of(plan: Plan, role: Role) -> Iterator[Task]:
+    """Yield the tasks of a role, in order. In a run that is limited to the role, one removes its earlier work."""
+    part = part_for(plan, role)
+    if part is None:
+        return
+    yield from role.tasks(part)
+    if plan.only and plan.whole(role.thing):
+        yield Task("what is not declared any more", lambda state, _: tuple(role.leftovers(plan, state)))
+
+
+def leftovers(plan: Plan, roles: Iterable[Role], state: HostState) -> list[Change]:
+    """Return the changes that remove earlier work of roles, which base carries out in a run of all roles."""
+    return [] if plan.only else [change for role in roles for change in role.leftovers(plan, state)]
 
 
 def plan(

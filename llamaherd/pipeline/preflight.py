@@ -10,7 +10,7 @@ from typing import Any
 from llamaherd.host.remote import NoPythonError, Remote, RemoteError
 from llamaherd.host.state import HostState
 from llamaherd.pipeline.inspection import inspect_host, python_row
-from llamaherd.pipeline.selection import refusing_parts, role_parts
+from llamaherd.pipeline.plan import refusing_parts, role_parts
 from llamaherd.plan import Plan
 from llamaherd.role.changes import SendFile
 from llamaherd.role.preflight import DiskNeed, PreflightRow, Refusal, disk_row
@@ -18,16 +18,9 @@ from llamaherd.role.role import Role
 from llamaherd.text.numbers import show_size
 
 
-def disk_refusals(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapping[str, int]) -> list[Refusal]:
-    """What the disks lack. `local_sizes`: bytes of the controller's files, by sha256."""
-    return [
-        problem for each in disk_needs(plan, state, roles, local_sizes) for problem in _missing_space(plan, state, each)
-    ]
-
-
 def disk_needs(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapping[str, int]) -> list[DiskNeed]:
-    """What goes where: models, builds in the making and a toolkit are the bulk; what is kept of a build is small."""
-    # Neighbours by name may be one disk: what all of them need is then asked of it together.
+    """Return the need of each disk: models, running builds and a toolkit are the bulk; a finished build is small."""
+    # Several folders may be on one disk, which then needs the sum.
     combined: dict[str, DiskNeed] = {}
     for need in (need for role, part in role_parts(plan, roles) for need in role.needs(part, state, local_sizes)):
         there = combined.get(need.device)
@@ -35,20 +28,19 @@ def disk_needs(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes:
     return list(combined.values())
 
 
-def _missing_space(plan: Plan, state: HostState, each: DiskNeed) -> list[Refusal]:
+def _missing_space(plan: Plan, state: HostState, each: DiskNeed) -> Refusal | None:
+    """Return the refusal of a disk with too little space; None if it has enough."""
     folder, free, _, need = each
     if need <= free:
-        return []
+        return None
     planned = {model.folder for model in plan.models}
     unused = sum(size for folder, size in state.models.kept.items() if folder not in planned)
     prune = f"`herd models prune {plan.rig}` would free up to {show_size(unused)}; or " if unused else ""
-    return [
-        Refusal(
-            f"{folder} has {show_size(free)} free, and up to {show_size(need)} are needed",
-            f"{prune}free {show_size(need - free)} there, or mount a larger disk",
-            disk_row(folder),
-        )
-    ]
+    return Refusal(
+        f"{folder} has {show_size(free)} free, and up to {show_size(need)} are needed",
+        f"{prune}free {show_size(need - free)} there, or mount a larger disk",
+        disk_row(folder),
+    )
 
 
 @dataclass(frozen=True)
@@ -60,39 +52,40 @@ class Preflight:
 
     @property
     def refused(self) -> tuple[PreflightRow, ...]:
-        """What stands in the way."""
+        """The rows that stop a run."""
         return tuple(row for row in self.rows if row.verdict == "refused")
 
     @property
     def doubtful(self) -> tuple[PreflightRow, ...]:
-        """That, and what a person should know."""
+        """The rows that stop a run, and the rows with a note."""
         return tuple(row for row in self.rows if row.verdict != "ok")
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is refused."""
+        """Return whether nothing is refused."""
         return not self.refused
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain JSON values."""
+        """Return the table as plain JSON values."""
         return {"rig": self.rig, "ok": self.ok, "rows": [asdict(row) for row in self.rows]}
 
 
 def survey_host(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapping[str, int]) -> Preflight:
-    """The whole table. `local_sizes`: bytes of the controller's files, by sha256."""
-    told = (row for role, part in refusing_parts(plan, roles) for row in role.facts(part, state))
-    facts = [*told, *_disk_rows(plan, state, roles, local_sizes)]
+    """Return the whole table. `local_sizes`: bytes of the controller's files, by sha256."""
+    of_roles = (row for role, part in refusing_parts(plan, roles) for row in role.facts(part, state))
+    facts = [*of_roles, *_disk_rows(plan, state, roles, local_sizes)]
     return Preflight(plan.rig, _with_refusals(facts, refusals(plan, state, roles, local_sizes)))
 
 
 def refusals(plan: Plan, state: HostState, roles: Sequence[Role], local_sizes: Mapping[str, int]) -> list[Refusal]:
-    """What stands in the way, found before anything is changed. `local_sizes`: bytes by sha256."""
-    said = [problem for role, part in refusing_parts(plan, roles) for problem in role.refusals(part, state)]
-    return [*said, *disk_refusals(plan, state, roles, local_sizes)]
+    """Return the reasons against a run, before anything is changed. `local_sizes`: bytes by sha256."""
+    of_roles = [problem for role, part in refusing_parts(plan, roles) for problem in role.refusals(part, state)]
+    of_disks = (_missing_space(plan, state, each) for each in disk_needs(plan, state, roles, local_sizes))
+    return [*of_roles, *filter(None, of_disks)]
 
 
 def files_to_send(plan: Plan, state: HostState, roles: Iterable[Role]) -> list[SendFile]:
-    """The files of the controller's that a run would send."""
+    """Return the files of the controller that a run would send."""
     return [send for role, part in role_parts(plan, roles) for send in role.sends(part, state)]
 
 
@@ -105,19 +98,19 @@ def _disk_rows(
 
 
 def unreachable_host(rig: str, message: str, help_: str) -> Preflight:
-    """The table of a host that could not be asked."""
-    return Preflight(rig, (PreflightRow("host", "cannot be asked", "", "refused", message, help_),))
+    """Return the table of a host that could not be inspected."""
+    return Preflight(rig, (PreflightRow("host", "unreachable", "", "refused", message, help_),))
 
 
 def table_lines(rows: Sequence[PreflightRow]) -> list[str]:
-    """A table as plain text."""
+    """Return a table as plain text."""
     cells = [("", "found", "wanted", ""), *((row.what, row.found, row.wanted, row.verdict) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
 
 
 def _with_refusals(facts: Sequence[PreflightRow], problems: Iterable[Refusal]) -> tuple[PreflightRow, ...]:
-    """Every problem in the row that it is about, or in one of its own after that."""
+    """Return the rows with every problem in the row that it is about, or in a further row below."""
     rows = list(facts)
     for problem in problems:
         what = problem.about or "host"
@@ -132,7 +125,7 @@ def _with_refusals(facts: Sequence[PreflightRow], problems: Iterable[Refusal]) -
 
 
 def run_preflight(plan: Plan, roles: Sequence[Role], remote: Remote) -> Preflight:
-    """The table of a rig; one that cannot be asked has one row."""
+    """Return the table of a rig; an unreachable rig has one row."""
     try:
         seen = inspect_host(remote, plan, roles)
     except NoPythonError:
@@ -143,12 +136,12 @@ def run_preflight(plan: Plan, roles: Sequence[Role], remote: Remote) -> Prefligh
 
 
 def local_sizes(to_send: Iterable[SendFile]) -> dict[str, int]:
-    """Bytes of the controller's files, by sha256."""
+    """Return the bytes of the controller's files, by sha256."""
     return {send.sha256: file_size(send.local) for send in to_send}
 
 
 def file_size(path: Path) -> int:
-    """Bytes of a file; 0 for one that cannot be read, which is said elsewhere."""
+    """Return the bytes of a file; 0 for an unreadable one, which is reported elsewhere."""
     try:
         return path.stat().st_size
     except OSError:

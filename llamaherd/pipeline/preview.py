@@ -16,22 +16,21 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.api_keys import UnreadableKeyError, unreadable_key
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.pipeline.inspection import INSPECT_SECONDS, NO_PYTHON_NOTE, inspect_request, python_change, state_of
+from llamaherd.pipeline.plan import leftovers, role_parts, tasks_of
 from llamaherd.pipeline.preflight import files_to_send, local_sizes, refusals
-from llamaherd.pipeline.selection import leftovers, role_parts, tasks_of
 from llamaherd.plan import Plan, TextFile
 from llamaherd.role.changes import Change, text_differs
 from llamaherd.role.role import Role, Run
 
-PASSING = "a port passes from one holder to another just now\n  help: ask again in a moment"
+PASSING = "a port passes from one server to another just now\n  help: run the command again in a moment"
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What a run would do: changes, or nothing but telling `notes`.
+    """What a run would do: its changes and the `notes` that it would print.
 
-    `problems` are sentences that say why it would fail, and `unreached` why the host could not be asked. `stale` are
-    planned files that are there with another text. `left` are changes of what was not chosen, where only a part was;
-    None where they cannot be told.
+    `problems` are the reasons why it would fail, and `unreached` is why the inspection failed. `stale` are planned
+    files that have another text on the host. `left` are changes outside of the selected part; None if they are unknown.
     """
 
     changes: tuple[Change, ...] = ()
@@ -43,7 +42,7 @@ class Preview:
 
     @property
     def as_planned(self) -> bool:
-        """Whether there is nothing to do."""
+        """Return whether there is nothing to do."""
         return not (self.changes or self.problems or self.unreached)
 
 
@@ -56,9 +55,10 @@ def preview_changes(
     *,
     retry: bool = False,
 ) -> Preview:
-    """What would be done to this host. `local_sizes`: bytes of the controller's files, by sha256; `retry` as for a run.
+    """Return what a run would change on this host. `local_sizes`: bytes of the controller's files, by sha256.
 
-    Raises what roles raise, such as UnreadableKeyError; but what keeps one task from being done keeps no other.
+    `retry` is as for a run. Raises what roles raise, such as UnreadableKeyError; but a UserError of one task becomes a
+    problem, and the other tasks are previewed.
     """
     found = _preview_part(plan, roles, seen, connect, local_sizes, retry=retry)
     return replace(found, left=_left(found, plan, roles, seen, connect)) if plan.only else found
@@ -67,7 +67,7 @@ def preview_changes(
 def _left(
     chosen: Preview, plan: Plan, roles: Sequence[Role], seen: HostState, connect: Connect
 ) -> tuple[Change, ...] | None:
-    """What a run for all would change besides; None where it could not. Files that it would send are not weighed."""
+    """Return what a run without a selection would also change; None if it would fail. Sizes of files do not count."""
     try:
         whole = _preview_part(plan.model_copy(update={"only": None}), roles, seen, connect, {}, retry=False)
     except (UserError, InventoryError, UnreadableKeyError):
@@ -92,17 +92,17 @@ def _preview_part(
         return Preview(problems=(PASSING,))
     run = run_on(plan, roles, seen, connect, retry=retry)
     tasks = [task for role in roles for task in tasks_of(plan, role)]
-    # A file that is sent, and then put in its place, is one change to people.
-    said: dict[str, Change] = {}
+    # A file that is sent and then moved to its path is shown as one change.
+    shown: dict[str, Change] = {}
     kept_from: list[str] = []
     for task in tasks:
         try:
             for change in task.changes(seen, run):
                 for part in change.parts:
-                    said.setdefault(str(part), part)
+                    shown.setdefault(str(part), part)
         except UserError as error:
             kept_from.append(str(error))
-    changes = tuple(said.values())
+    changes = tuple(shown.values())
     notes = (
         () if changes or kept_from else tuple(note for task in tasks if task.notes for note in task.notes(seen, run))
     )
@@ -112,7 +112,7 @@ def _preview_part(
 
 
 def planned_texts(plan: Plan, roles: Sequence[Role]) -> Iterator[TextFile]:
-    """The files whose text is planned, and holds no secret."""
+    """Yield the files whose text is planned and contains no secret."""
     for role, part in role_parts(plan, roles):
         yield from role.brings(part)
         yield from role.texts(part)
@@ -128,14 +128,14 @@ def run_on(
     executing: bool = True,
     retry: bool = False,
 ) -> Run:
-    """What roles may know of a run on a host that looks so."""
+    """Return the input of roles for a run on a host in this state."""
     return Run(connect=connect, failed=failed, executing=executing, retry=retry, leftovers=leftovers(plan, roles, seen))
 
 
 T = TypeVar("T")
 
 ROLE_ERRORS = (UserError, InventoryError, UnreadableKeyError)
-"""What roles raise, in a sentence."""
+"""Errors of roles that have a message for the user."""
 
 
 Proposed = Callable[[Connect, Plan, Sequence[Role]], Sequence[Change]]
@@ -143,10 +143,10 @@ Proposed = Callable[[Connect, Plan, Sequence[Role]], Sequence[Change]]
 
 
 class Hosts:
-    """Hosts that are logged in to while their plans are made. Each then gets its one question."""
+    """Logs in to hosts while their plans are made. Each host then gets one request."""
 
     def __init__(self, rigs: Mapping[str, Rig], program: Program, proposed: Proposed = lambda *_: ()) -> None:
-        """Begin to log in to all of them, and to start the program there. `proposed` previews plain pyinfra roles."""
+        """Start the logins, and the program on each host. `proposed` previews roles of plain pyinfra."""
         self._proposed = proposed
         self._pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(rigs))))
         self._further: ThreadPoolExecutor | None = None
@@ -159,7 +159,7 @@ class Hosts:
         }
 
     def leave(self) -> None:
-        """Ask nothing, and wait for nobody."""
+        """End all requests without waiting for the hosts."""
         for document in self._requests.values():
             document.cancel()
         for pool in filter(None, (self._pool, self._further)):
@@ -173,11 +173,11 @@ class Hosts:
         retry: bool = False,
         folder: Path | None = None,
     ) -> dict[str, Preview]:
-        """What a run would do to each; with `retry`, one that tries again what was taken back.
+        """Return what a run would change on each host; with `retry`, also changes that were rolled back before.
 
         In `folder`, the inventory's, roles keep what checks need of a host's state before they connect.
         """
-        self._ask(planned, roles)
+        self._send_requests(planned, roles)
         found = {name: self._outlook(name, *each, roles, retry=retry, folder=folder) for name, each in planned.items()}
         self._pool.shutdown()
         return found
@@ -185,16 +185,16 @@ class Hosts:
     def begin(
         self, planned: Mapping[str, tuple[Rig, Plan]], roles: Sequence[Role], more: Callable[[str, Preview], T]
     ) -> dict[str, Future[T]]:
-        """What a run would do to each as soon as it has responded, and what `more` makes of that, all at once."""
+        """Start the preview of each host, and return the future result of `more` for each of them."""
 
-        def look(name: str, rig: Rig, plan: Plan) -> T:
+        def preview(name: str, rig: Rig, plan: Plan) -> T:
             return more(name, self._outlook(name, rig, plan, roles, retry=False, folder=None))
 
-        self._ask(planned, roles)
+        self._send_requests(planned, roles)
         self._further = ThreadPoolExecutor(max(1, min(AT_ONCE, len(planned))))
-        return {name: self._further.submit(look, name, *each) for name, each in planned.items()}
+        return {name: self._further.submit(preview, name, *each) for name, each in planned.items()}
 
-    def _ask(self, planned: Mapping[str, tuple[Rig, Plan]], roles: Sequence[Role]) -> None:
+    def _send_requests(self, planned: Mapping[str, tuple[Rig, Plan]], roles: Sequence[Role]) -> None:
         for name, (_, plan) in planned.items():
             try:
                 self._requests[name].set_result(inspect_request(plan, roles))

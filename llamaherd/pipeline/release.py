@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 
 from llamaherd.onhost.releases import MOST_PLAN, Stored, WriteInput
 from llamaherd.plan import InstancePlan, Only, Plan
-from llamaherd.plan.base import Planned
+from llamaherd.plan.artifacts import Planned
 
 _SENTENCES, _LETTERS = 100, 400
-"""Of changes, and of what failed, as many are kept; and as many letters of each."""
+"""The most changes and failures that are kept, and the most letters of each."""
 
 
 class Origin(Planned):
-    """Who asked for a run, and from what: a user, a machine, a commit of the inventory, a lock, and our version.
+    """The origin of a run: its user, machine, commit of the inventory, lock, and version of llamaherd.
 
-    `commit` is empty where the inventory is in no git repository, and ends in `+` where it held more than that commit.
+    `commit` is empty if the inventory is in no git repository, and ends in `+` if it has uncommitted changes.
     """
 
     user: str = ""
@@ -30,14 +30,14 @@ class Origin(Planned):
 
     @property
     def who(self) -> str:
-        """The user and the machine, for people."""
+        """The user and the machine, as text."""
         return f"{self.user} on {self.machine}"
 
 
 class Release(Planned):
-    """One run that changed something. `at` is when it ended, in UTC. `back_to`: the release that it brought back.
+    """One run that changed something. `at` is its end, in UTC. A rollback restored the release `back_to`.
 
-    `only`: the instances and roles that it was for alone; all, where there is none.
+    `only` are the instances and roles that the run was limited to; empty for all.
     """
 
     at: str
@@ -50,43 +50,43 @@ class Release(Planned):
 
 @dataclass(frozen=True)
 class Past:
-    """What a host remembers: releases by number, the oldest first, and the plans of those that were asked for."""
+    """The releases of a host by number, the oldest first, and the plans of the requested ones."""
 
     releases: dict[int, Release]
     plans: dict[int, Plan]
     texts: Mapping[str, bool] = field(default_factory=dict)
-    """Of files that are made of keys, whether they are as our last run wrote them; what no run noted is not in it."""
+    """By file that is made of keys, whether it is as the last run wrote it; only files that a run recorded."""
 
     @property
     def good(self) -> list[int]:
-        """Those in which nothing failed, the newest first."""
+        """The releases without a failure, the newest first."""
         return [number for number, release in reversed(self.releases.items()) if not release.failed]
 
     @property
     def newest_plan(self) -> Plan | None:
-        """What was planned last, whatever came of it."""
+        """The plan of the last run, even if the run failed."""
         return self.plans[max(self.plans)] if self.plans else None
 
 
 def bounded_sentences(sentences: Iterable[str]) -> tuple[str, ...]:
-    """As much of them as is kept."""
+    """Return as many sentences, and as many letters of each, as a release keeps."""
     return tuple(each[:_LETTERS] for each in list(sentences)[:_SENTENCES])
 
 
 def write_input(release: Release, plan: Plan) -> WriteInput:
-    """Return the input that has the host keep a release under the next number. Neither contains a secret."""
+    """Return the input with which the host stores a release under the next number. It contains no secret."""
     return WriteInput(release.model_dump_json(), plan.model_dump_json())
 
 
 def past_of(stored: Stored) -> Past:
-    """Return what a host has stored. What this version cannot read, as of a later one, is left out."""
+    """Return the releases that a host has stored. Releases that only a later version can read are left out."""
     releases = {each.number: release for each in stored.releases if (release := release_of(each.release))}
     plans = {each.number: plan for each in stored.releases if each.plan and (plan := _unpack_plan(each.plan))}
     return Past(dict(sorted(releases.items())), plans, stored.texts)
 
 
 def release_of(text: str | bytes) -> Release | None:
-    """Return a release from its text; None where this version cannot read it."""
+    """Return a release from its text; None if this version cannot read it."""
     try:
         return Release.model_validate_json(text)
     except ValueError:
@@ -104,7 +104,7 @@ def _unpack_plan(content: str) -> Plan | None:
 
 
 RECENT = 10
-"""Releases in which a server is looked for that runs and is not as in the newest."""
+"""The releases that are searched for a server that runs with another spec than in the newest."""
 
 _EMPTY = ("packages", "files", "repositories", "builds", "models", "images", "instances", "windows_power")
 _NONE = ("driver", "toolkit", "runtime", "power", "wsl")
@@ -113,9 +113,9 @@ T = TypeVar("T")
 
 
 def merged_plan(past: Past, plan: Plan, running: Mapping[str, str]) -> Plan:
-    """What is planned of a host once this plan was carried out there; `running` are specs of its servers, by service.
+    """Return the plan of a host after this plan was applied there; `running` are specs of its servers, by service.
 
-    Where nothing is remembered, it is the part alone, and says so.
+    If the host has no release, it is the plan of the part alone, with `only`.
     """
     only = plan.only
     if only is None:
@@ -146,22 +146,22 @@ def merged_plan(past: Past, plan: Plan, running: Mapping[str, str]) -> Plan:
 
 
 def _nothing(plan: Plan) -> Plan:
-    """A plan of the same host of which nothing is known."""
+    """Return an empty plan of the same host."""
     nothing = dict.fromkeys(_EMPTY, ()) | dict.fromkeys(_NONE)
     return plan.model_copy(update=nothing | {"parts": {}, "only": Only()})
 
 
 def _both_parts(one: Only, other: Only) -> Only:
-    return Only(instances=_union(one.instances, other.instances), roles=_union(one.roles, other.roles))
+    return Only(instances=union(one.instances, other.instances), roles=union(one.roles, other.roles))
 
 
 def _with_needs(before: Plan, needs: Plan) -> dict[str, Any]:
-    """What instances need beside builds, models and images, in a plan that may have it already."""
+    """Return what instances need in addition to builds, models and images, merged with a plan."""
     files = {file.path: file for file in (*before.files, *needs.files)}
     return {
         "packages": tuple(sorted({*before.packages, *needs.packages})),
         "files": tuple(files.values()),
-        "repositories": _union(before.repositories, needs.repositories),
+        "repositories": union(before.repositories, needs.repositories),
         "store": needs.store,
         "toolkit": needs.toolkit or before.toolkit,
         "runtime": before.runtime or needs.runtime,
@@ -169,9 +169,9 @@ def _with_needs(before: Plan, needs: Plan) -> dict[str, Any]:
 
 
 def _instances_before(past: Past, before: Plan, running: Mapping[str, str]) -> Iterator[InstancePlan]:
-    """Each instance as it was planned last; one of which another spec runs, as in the last release that had that.
+    """Yield each instance as it was planned last; if another spec runs, as in the last release with that spec.
 
-    The last run may have failed, and have left it as it was.
+    The last run may have failed without changing the instance.
     """
     last = {each.name: each for each in before.instances}
     runs = {
@@ -184,7 +184,7 @@ def _instances_before(past: Past, before: Plan, running: Mapping[str, str]) -> I
 
 
 def _used_items(used: set[Any], key: Callable[[T], object], lists: Sequence[Sequence[T]]) -> tuple[T, ...]:
-    """What is used of these, each once: as in the first list that has it."""
+    """Return the used items, each once: as in the first list that contains it."""
     found = {key(each): each for list_ in reversed(lists) for each in list_ if key(each) in used}
     return tuple(found.values())
 
@@ -193,5 +193,6 @@ def _newest_first(past: Past) -> list[Plan]:
     return [past.plans[number] for number in sorted(past.plans, reverse=True)]
 
 
-def _union(first: Sequence[T], second: Sequence[T]) -> tuple[T, ...]:
+def union(first: Sequence[T], second: Sequence[T]) -> tuple[T, ...]:
+    """Return the items of both, each of the second only if the first lacks it."""
     return (*first, *(each for each in second if each not in first))

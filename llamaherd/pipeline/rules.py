@@ -30,7 +30,7 @@ NO_INVENTORY = Rule(
 SAME_NAME = Rule(
     "LH006",
     "Two files declare rigs of one name.",
-    why="Commands could not tell them apart.",
+    why="A command could not distinguish them.",
     example="""
     $ herd -i ~/fleet check
     /home/tom/fleet/cellar.yaml:1:6: error LH006: there are two rigs named `attic`
@@ -118,37 +118,37 @@ SECTIONS = (
     Section(
         210,
         "Arguments that contradict one another or the rig",
-        "These rules look at the whole command line and environment that a server gets: in an inventory, a script, "
+        "These rules check the whole command line and environment that a server gets: in an inventory, a script, "
         "a unit and a Compose file alike.",
     ),
     Section(230, "Toolkits and GPUs"),
-    Section(240, "Memory beside the keys"),
-    Section(250, "Options that are idle, or refused", "These look at the whole command line, too."),
+    Section(240, "Memory of explicit options"),
+    Section(250, "Options that are idle, or refused", "These check the whole command line, too."),
     Section(263, "Around containers and services"),
     Section(274, "Names and values that stand for nothing"),
     Section(290, "Roles of a fleet's own"),
-    Section(300, "The gateway", "These look at `fleet.yaml` and the rigs beside it."),
-    Section(320, "Monitoring", "These look at `fleet.yaml` and the rigs beside it."),
+    Section(300, "The gateway", "These check `fleet.yaml` and the rigs in its folder."),
+    Section(320, "Monitoring", "These check `fleet.yaml` and the rigs in its folder."),
     Section(330, "What a change must prove"),
     Section(340, "Groups that swap"),
-    Section(350, "An address that two gateways have in turn", "These look at `fleet.yaml` and the rigs beside it."),
+    Section(350, "A virtual address of two gateways", "These check `fleet.yaml` and the rigs in its folder."),
 )
 """A new rule takes the first free number of its section that never had a page, or opens one at the end."""
 
 
 @cache
 def rules() -> Mapping[str, Rule]:
-    """All rules by their codes, in order. This loads every module of those rooms."""
+    """Return all rules by their codes, in order. This loads every module of those packages."""
     return {rule.code: rule for rule in sorted(set(_declared()), key=lambda rule: rule.code)}
 
 
 def rules_index() -> str:
-    """The tables of all rules, in Markdown, section by section."""
+    """Return the tables of all rules, in Markdown, section by section."""
     return "\n".join(_table(section) for section in SECTIONS)
 
 
 def section_of(rule: Rule) -> Section:
-    """Where the table of all has a rule."""
+    """Return the section of a rule in the table of all rules."""
     return next(section for section in reversed(SECTIONS) if section.first <= int(rule.code.removeprefix("LH")))
 
 

@@ -16,7 +16,7 @@ _STYLES = {"ok": "green", "note": "yellow", "refused": "bold red"}
 
 
 def print_preflight(found: Preflight, to: Console) -> None:
-    """What a rig is beside what is wanted of it; below, what is not so, with a way out each."""
+    """Print a rig's table of what was found and what is required, and below it the problems with their help."""
     to.print(f"[bold]{found.rig}[/]")
     table = Table("", "found", "wanted", "", box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for column in table.columns:
@@ -32,7 +32,7 @@ def print_preflight(found: Preflight, to: Console) -> None:
 
 
 def print_report(report: Report) -> None:
-    """The report for people: a line per check, the answer and the speed."""
+    """Print the report: a line for each check, and the response and speed of each server."""
     from rich.console import Console
 
     console = Console(soft_wrap=True, highlight=False)

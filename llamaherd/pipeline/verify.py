@@ -30,29 +30,29 @@ _NAMED = 3
 
 
 def shipped_files(plan: Plan, roles: Sequence[Role]) -> dict[str, TextFile]:
-    """Every such file by its path. What may be somebody else's, such as a repository's entry, is not among them."""
+    """Return every file that herd alone writes, by path: without files such as a repository's entry."""
     return {file.path: file for file in (*(file for role in roles for file in role.brings(plan)), *programs())}
 
 
 def shipped_paths(plan: Plan, roles: Sequence[Role]) -> list[str]:
-    """Where a host is to look for them: all of the fetcher's folder, in which nothing else may lie."""
+    """Return the paths that a host inspects for them: the fetcher's whole folder, and the paths of further files."""
     inside = f"{FETCHER}/"
     return [inside, *(path for path in shipped_files(plan, roles) if not path.startswith(inside))]
 
 
 def shipped_checks(plan: Plan, roles: Sequence[Role], answers: ProbeOutputs) -> Iterator[Check]:
-    """One check of all of them."""
+    """Yield one check of all these files."""
     if ("shipped", "") not in answers:
         return
     files = shipped_files(plan, roles)
     wrong = list(_shipped_faults(files, answers["shipped", ""], answers.get(("shipped sums", ""), "")))
     more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
     named = f"{'; '.join(wrong[:_NAMED])}{more}: `herd up` mends that"
-    yield Check("programs", not wrong, named if wrong else f"{len(files)} files beside servers are as planned")
+    yield Check("programs", not wrong, named if wrong else f"{len(files)} files match the plan")
 
 
 def _shipped_faults(files: dict[str, TextFile], stats: str, sums: str) -> Iterator[str]:
-    """Each line of `stats` is octal mode, owner, path; each of `sums` a sha256, two blanks, path."""
+    """Yield what differs. Lines of `stats` are octal mode, owner, path; lines of `sums` sha256, two blanks, path."""
     rows = (line.split("\t", 2) for line in stats.split("\n"))
     there = {path: (mode, owner) for mode, owner, path in (row for row in rows if len(row) == 3)}
     hashes = {path: sha256 for sha256, _, path in (line.partition("  ") for line in sums.split("\n"))}
@@ -60,7 +60,7 @@ def _shipped_faults(files: dict[str, TextFile], stats: str, sums: str) -> Iterat
         if path not in there:
             yield f"{path} is not there"
         elif hashes.get(path) != hashlib.sha256(file.text.encode()).hexdigest():
-            yield f"{path} is not as planned"
+            yield f"{path} differs from the plan"
         elif (parse_mode(there[path][0]), there[path][1]) != (int(file.mode, 8), file.owner):
             mode, owner = there[path]
             yield f"{path} has mode {mode} and is {owner}'s, not {int(file.mode, 8):o} and {file.owner}'s"
@@ -90,7 +90,7 @@ def verify_rig(rig: Rig, plan: Plan, roles: Sequence[Role], remote: Remote) -> R
 
 
 def facts_of(result: object, roles: Sequence[Role]) -> HostFacts:
-    """Return what a host returned. Raise UnaskedError where the program cannot have returned this."""
+    """Return what a host returned. Raise UnexpectedLineError if the program cannot have returned this."""
     verbs = {role.verification.verb: role.verification.found for role in roles if role.verification}
     try:
         found = decode(VerifyResult, result)

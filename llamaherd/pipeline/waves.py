@@ -1,4 +1,4 @@
-"""Waves: which rigs are changed together, and what a run that goes no further leaves alone. Pure."""
+"""Waves: which rigs are changed together, and which rigs a halted run leaves alone. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Wave:
 
     @property
     def last(self) -> bool:
-        """Whether none comes after it."""
+        """Return whether it is the last wave."""
         return self.number == self.of
 
     def __str__(self) -> str:
@@ -34,9 +34,9 @@ class Wave:
 
 
 def waves(rigs: Sequence[str], pace: Pace, apart: Sequence[Collection[str]] = ()) -> tuple[Wave, ...]:
-    """The waves that these rigs come in, each rig in one, as early as it can.
+    """Return the waves of these rigs, each rig in the earliest wave that it can be in.
 
-    A canary comes first. Of each group in `apart`, which back each other up, no two are in one wave.
+    A canary comes first. No two rigs of a group in `apart`, which back each other up, are in one wave.
     """
     canary = [name for name in rigs if name == pace.canary]
     others = [name for name in rigs if name != pace.canary]
@@ -57,7 +57,7 @@ def waves(rigs: Sequence[str], pace: Pace, apart: Sequence[Collection[str]] = ()
 
 @dataclass(frozen=True)
 class Halt:
-    """Why a run goes no further: rigs that failed, others that are not as planned; and those it leaves alone."""
+    """Why a run halts: rigs that failed, and rigs that do not match their plan; and the rigs that it leaves alone."""
 
     failed: tuple[str, ...]
     unplanned: tuple[str, ...]
@@ -66,7 +66,7 @@ class Halt:
     def __str__(self) -> str:
         why = [f"{_all_of(self.failed)} failed"] if self.failed else []
         if self.unplanned:
-            why.append(f"{_all_of(self.unplanned)} {'is' if len(self.unplanned) == 1 else 'are'} not as planned")
+            why.append(f"{_all_of(self.unplanned)} {'does' if len(self.unplanned) == 1 else 'do'} not match the plan")
         return f"left alone, as {' and '.join(why)}: {', '.join(self.left)}"
 
 
@@ -75,6 +75,6 @@ def _all_of(names: Sequence[str]) -> str:
 
 
 def halt(all_waves: Sequence[Wave], ended: Wave, failed: Sequence[str], unplanned: Sequence[str]) -> Halt | None:
-    """Why no wave begins after the one that has `ended`; None where one may, or where none is left."""
+    """Return why no wave begins after the one that has `ended`; None if the next one may begin or none is left."""
     left = tuple(name for wave in all_waves if wave.number > ended.number for name in wave.rigs)
     return Halt(tuple(failed), tuple(unplanned), left) if left and (failed or unplanned) else None

@@ -10,18 +10,28 @@ from llamaherd.plan.artifacts import (
     ModelFile,
     ModelOrigin,
     ModelPlan,
+    Planned,
     StorePlan,
+    TextFile,
+    digest,
 )
-from llamaherd.plan.base import Planned, TextFile, digest
-from llamaherd.plan.gateway import (
+from llamaherd.plan.fleet import (
     PAGE_ASKS,
+    AlertKey,
     ChatPlan,
+    ExporterPlan,
+    FiguresPlan,
     GatewayFigures,
     GatewayModel,
     GatewayPlan,
     GatewayServer,
     GatewayUser,
+    LimitedGpu,
+    MonitoredHost,
+    MonitoredServer,
+    MonitoringPlan,
     VirtualAddressPlan,
+    WatcherPlan,
 )
 from llamaherd.plan.instance import (
     RAM,
@@ -44,16 +54,6 @@ from llamaherd.plan.machine import (
     RuntimePlan,
     ToolkitPlan,
     WslPlan,
-)
-from llamaherd.plan.monitoring import (
-    AlertKey,
-    ExporterPlan,
-    FiguresPlan,
-    LimitedGpu,
-    MonitoredHost,
-    MonitoredServer,
-    MonitoringPlan,
-    WatcherPlan,
 )
 from llamaherd.plan.plan import Only, Plan
 from llamaherd.plan.server import Endpoint, Health, KeyFile, ServerGpus, ServerLimits, ServerSpec, Stop

@@ -1,15 +1,37 @@
-"""The planned engine builds, images and models: what is built or fetched, and where it is stored."""
+"""`Planned`, the base of all parts of a plan, and the planned files, builds, images and models."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from llamaherd.inventory.schema import Connect, Source
 from llamaherd.layout import BUILDS, DEFAULT_STORE, STATE
-from llamaherd.plan.base import Planned
+
+
+def digest(*parts: object) -> str:
+    """Return a short hash of JSON-able values, for ids and specs: 12 hexadecimal digits."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class Planned(BaseModel):
+    """The base of all parts of a plan: plain, frozen, comparable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
+
+
+class TextFile(Planned):
+    """A file with its whole text; `owner` is a user's name, or a number that no user has."""
+
+    path: str
+    text: str
+    mode: Annotated[str, StringConstraints(pattern=r"^[0-7]{3,4}$")] = "0644"
+    owner: str = "root"
 
 
 class BuildPlan(Planned):
@@ -32,7 +54,7 @@ class BuildPlan(Planned):
 
     @property
     def folder(self) -> str:
-        """Where the finished build lies."""
+        """The folder of the finished build."""
         return str(BUILDS / self.id)
 
 
@@ -47,7 +69,7 @@ class ImagePlan(Planned):
 
     @property
     def record(self) -> str:
-        """Where the host keeps which image this was made as: a name can be given to any."""
+        """The file in which the host keeps the id of this image: any image can be given its name."""
         return str(STATE / "images" / self.tag.replace("/", "_").replace(":", "_"))
 
 
@@ -65,7 +87,7 @@ class FromFolder(Planned):
 
 
 class FromNeighbour(Planned):
-    """Another rig: how the controller reaches it, where the host does, and where its store lies."""
+    """Another rig: how the controller connects to it, its address for the host, and the path of its store."""
 
     kind: Literal["neighbour"] = "neighbour"
     name: str
@@ -79,7 +101,7 @@ ModelOrigin = Annotated[FromHub | FromFolder | FromNeighbour, Field(discriminato
 
 
 class BandwidthRule(NamedTuple):
-    """Most bytes per second between two times of day, `HH:MM`; always where they are the same."""
+    """The most bytes per second between two times of day, `HH:MM`; at any time if both are the same."""
 
     begin: str
     end: str
@@ -87,7 +109,7 @@ class BandwidthRule(NamedTuple):
 
 
 class StorePlan(Planned):
-    """Where models are kept, and where they come from: the first of `sources` that has a file first."""
+    """The folder of the models, and their sources: a file comes from the first source that has it."""
 
     path: str = str(DEFAULT_STORE)
     sources: tuple[ModelOrigin, ...] = (FromHub(),)
@@ -104,10 +126,9 @@ class ModelFile(Planned):
 
 
 class ModelPlan(Planned):
-    """A model in the store: a folder per revision. `url` is where its files are fetched from, else `local`.
+    """A model in the store: a folder per revision. Its files are fetched from `url`, or else sent from `local`.
 
-    `repo` and `revision` are as declared, so that people can be told which page to open. `mmproj` is that of `files`
-    which is the vision projector.
+    `repo` and `revision` are as declared: messages name the page to open. `mmproj` is the vision projector of `files`.
     """
 
     name: str
@@ -121,11 +142,11 @@ class ModelPlan(Planned):
 
     @property
     def path(self) -> str:
-        """What a server is given: the first shard of a GGUF, which finds the others; else the folder."""
+        """The path that a server loads: the first shard of a GGUF, which finds the others, or the folder."""
         first = self.files[0].name
         return str(PurePosixPath(self.folder, first)) if first.endswith(".gguf") else self.folder
 
     @property
     def mmproj_path(self) -> str | None:
-        """Where the vision projector lies, if there is one."""
+        """The path of the vision projector, if there is one."""
         return str(PurePosixPath(self.folder, self.mmproj)) if self.mmproj else None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from llamaherd.inventory.schema import Backend
 from llamaherd.layout import PROJECTS, UNITS
-from llamaherd.plan.base import TextFile, digest
+from llamaherd.plan.artifacts import TextFile, digest
 from llamaherd.plan.server import ServerSpec
 from llamaherd.render import render
 from llamaherd.text.quoting import Written, sh
@@ -23,7 +23,7 @@ PRIVILEGES = (
     ("CapabilityBoundingSet", ""),
     ("AmbientCapabilities", ""),
 )
-"""What it has of root: nothing."""
+"""Settings that take all of root's privileges from a server."""
 
 GPU_NODES = (
     ("char-nvidia", "rw"),
@@ -64,11 +64,11 @@ SANDBOX = (
     ("SystemCallFilter", "@system-service"),
     ("SystemCallFilter", "~@privileged"),
 )
-"""What every server lives in."""
+"""The sandbox of every server."""
 
 
 def render_unit(server: ServerSpec, spec: str) -> TextFile:
-    """The unit of a server, whose process says which spec it was started from."""
+    """Return the unit of a server. A variable of its process contains the spec that it was started from."""
     text = render(
         "serve/llama-server.service.j2",
         s=server,
@@ -87,7 +87,7 @@ def render_unit(server: ServerSpec, spec: str) -> TextFile:
 
 
 def _settings(pairs: Iterable[tuple[str, str]]) -> Written:
-    """Lines of a unit, of words that are ours."""
+    """Return lines of a unit. The words are constants of this module, so nothing is escaped."""
     return Written("\n".join(f"{key}={value}" for key, value in pairs))
 
 
@@ -100,7 +100,7 @@ LOG_FILES = 3
 
 
 def render_project(server: ServerSpec, spec: str, *, restart: str = CONTAINER_RESTART) -> TextFile:
-    """The Compose file of a server, whose container says which spec it was made from."""
+    """Return the Compose file of a server. A label of its container contains the spec that it was made from."""
     text = render(
         "serve/compose.yaml.j2",
         s=server,
@@ -119,7 +119,7 @@ def render_project(server: ServerSpec, spec: str, *, restart: str = CONTAINER_RE
 
 
 def container_limits(server: ServerSpec) -> dict[str, str]:
-    """What its Compose file holds the container to, by Docker's names."""
+    """Return the limits of its Compose file, by Docker's names."""
     held = {
         "PidsLimit": str(server.limits.tasks),
         "CpusetCpus": server.limits.cpus,
@@ -129,12 +129,12 @@ def container_limits(server: ServerSpec) -> dict[str, str]:
 
 
 def pull_policy(image: str) -> str:
-    """An image with a digest is fetched where it is not there; one that was made here is in no registry."""
+    """Return Compose's pull policy: an image with a digest is fetched if it is missing, others were built here."""
     return "missing" if "@sha256:" in image else "never"
 
 
 def entrypoint(server: ServerSpec) -> tuple[str, ...]:
-    """What a container starts before its arguments; nothing where its image tells."""
+    """Return the entry point of a container; empty if its image sets it."""
     if server.program:
         return (server.program,)
     if server.key and server.key.variable:
@@ -147,9 +147,9 @@ BACKENDS: Mapping[Backend, Callable[[ServerSpec, str], TextFile]] = {"systemd": 
 
 
 def server_definition(backend: Backend, server: ServerSpec) -> tuple[str, TextFile]:
-    """The spec of a server, and the file that defines it.
+    """Return the spec of a server, and the file that defines it.
 
-    The spec is the hash of the whole text that has no spec in it yet: nothing that matters can be left out.
+    The spec is the hash of the whole text without the spec itself, so that it covers everything that matters.
     """
     write = BACKENDS[backend]
     spec = digest(write(server, "").text)

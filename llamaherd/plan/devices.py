@@ -16,9 +16,9 @@ NO_DEVICES = ("", "none", "-1")
 
 
 def device_ids(rig: Rig, instance: Instance) -> tuple[str, ...]:
-    """A UUID, or a number in the order of PCI addresses, for each GPU in `on`; nothing for one that needs no telling.
+    """Return a UUID, or a number in the order of PCI addresses, for each GPU in `on` that declares how to identify it.
 
-    A PCI address is no name that CUDA takes: it becomes the number that it has among all GPUs that are declared.
+    CUDA does not accept a PCI address: it becomes its number among the addresses of all declared GPUs.
     """
     gpus = rig.gpus.cards if rig.gpus else {}
     by_address = sorted((pci_address(gpu.pci), name) for name, gpu in gpus.items() if gpu.pci)
@@ -28,7 +28,7 @@ def device_ids(rig: Rig, instance: Instance) -> tuple[str, ...]:
 
 
 def visible_devices(ids: tuple[str, ...], *, given: bool) -> str:
-    """The value of CUDA_VISIBLE_DEVICES. Where only these GPUs are given, as to a container, numbers count those."""
+    """Return the value of CUDA_VISIBLE_DEVICES. With `given`, as in a container, numbers count only these GPUs."""
     if given and ids and all(whole_number(each) is not None for each in ids):
         order = sorted(ids, key=int)
         return ",".join(str(order.index(each)) for each in ids)
@@ -36,38 +36,39 @@ def visible_devices(ids: tuple[str, ...], *, given: bool) -> str:
 
 
 def gpu_refs(rig: Rig, instance: Instance) -> tuple[GpuRef, ...]:
-    """Where each GPU in `on` is found on the host; one that may be any where the instance chooses by itself."""
-    itself = _chosen_itself(instance)
-    if itself is not None and itself.lower() in NO_DEVICES:
+    """Return where each GPU in `on` is found on the host; any one GPU if the instance sets its devices explicitly."""
+    devices = _explicit_devices(instance)
+    if devices is not None and devices.lower() in NO_DEVICES:
         return ()
-    if itself is not None:
+    if devices is not None:
         return tuple(GpuRef(name=name, at="any") for name in instance.on[:1])
     gpus = rig.gpus.cards if rig.gpus else {}
-    return tuple(GpuRef(name=name, at=_place(gpus[name])) for name in instance.on)
+    return tuple(GpuRef(name=name, at=_shown_id(gpus[name]) or "any") for name in instance.on)
 
 
 def on_one_gpu(instance: Instance) -> bool:
-    """Whether a server may leave some of its GPUs alone.
+    """Return whether a server may leave some of its GPUs unused.
 
-    With `split: none` both engines use a single one (src/llama.cpp: "if using single GPU mode" in llama.cpp,
-    LLAMA_SPLIT_MODE_NONE in ik_llama.cpp). Else they open a context of CUDA on every GPU that they see, also where it
-    holds no layer: to ask for its free memory, and to read long prompts.
+    With `split: none` both engines use a single GPU (src/llama.cpp: "if using single GPU mode" in llama.cpp,
+    LLAMA_SPLIT_MODE_NONE in ik_llama.cpp). Otherwise they open a CUDA context on every visible GPU, even if it holds no
+    layer: to query its free memory, and to read long prompts.
     """
-    return instance.split == "none" or _chosen_itself(instance) is not None
+    return instance.split == "none" or _explicit_devices(instance) is not None
 
 
-def _chosen_itself(instance: Instance) -> str | None:
-    """The devices that an instance is told to use by other means than `on`."""
+def _explicit_devices(instance: Instance) -> str | None:
+    """Return the devices of an instance that an argument or a variable sets; None without both."""
     words = iter(instance.extra_args)
     chosen = [next(words, "") for word in words if word in DEVICE_FLAGS]
     return chosen[-1] if chosen else instance.environment.get("CUDA_VISIBLE_DEVICES")
 
 
-def _place(gpu: Card) -> str:
+def _shown_id(gpu: Card) -> str | None:
+    """Return the UUID of a GPU, its PCI address as nvidia-smi prints it, or its index; None if none is declared."""
     if gpu.pci and not gpu.uuid:
         domain, bus, device, function = pci_address(gpu.pci)
         return f"{domain:08X}:{bus:02X}:{device:02X}.{function}"
-    return gpu.uuid or ("any" if gpu.index is None else str(gpu.index))
+    return gpu.uuid or (None if gpu.index is None else str(gpu.index))
 
 
 def _id(gpu: Card, number: str | None) -> str | None:
@@ -77,9 +78,9 @@ def _id(gpu: Card, number: str | None) -> str | None:
 
 
 def cdi_devices(rig: Rig, instance: Instance) -> tuple[str, ...]:
-    """The names that CDI has for the GPUs in `on`: all of them where nothing tells which, and always under WSL.
+    """Return CDI's names of the GPUs in `on`: `all` if nothing identifies them, and always under WSL.
 
-    There GPUs cannot be told apart from outside a container (NVIDIA, CUDA on WSL User Guide, 5.1).
+    Under WSL, GPUs cannot be distinguished from outside a container (NVIDIA, CUDA on WSL User Guide, 5.1).
     """
     if not instance.on:
         return ()
@@ -88,17 +89,12 @@ def cdi_devices(rig: Rig, instance: Instance) -> tuple[str, ...]:
 
 
 def gpu_ref(gpu: Card, position: int) -> str:
-    """Which GPU it is. One that nothing tells from others is the only one: anything else is a finding."""
-    if gpu.uuid:
-        return gpu.uuid
-    if gpu.pci:
-        domain, bus, device, function = pci_address(gpu.pci)
-        return f"{domain:08X}:{bus:02X}:{device:02X}.{function}"
-    return str(position if gpu.index is None else gpu.index)
+    """Return how a GPU is identified. Without an id it is the only one of its rig: otherwise there is a finding."""
+    return _shown_id(gpu) or str(position)
 
 
 def declared_power(rig: Rig) -> tuple[GpuPower, ...]:
-    """The GPUs of a rig that have a limit, clocks or a fan speed, whoever is to set them."""
+    """Return the GPUs of a rig with a declared limit, clocks or fan speed, whether Linux or Windows sets them."""
     gpus = rig.gpus.cards if rig.gpus else {}
     return tuple(
         GpuPower(
@@ -114,13 +110,15 @@ def declared_power(rig: Rig) -> tuple[GpuPower, ...]:
 
 
 def server_environment(rig: Rig, declared: Instance, build: BuildPlan | None) -> dict[str, str]:
-    """GPUs by name and order; none for a server on the CPU whose engine could use one."""
+    """Return the variables of a server. A server on the CPU whose engine could use a GPU gets no GPUs."""
     assigned: dict[str, str] = {}
     if declared.on:
         assigned["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         ids = device_ids(rig, declared)
         if ids:
-            assigned["CUDA_VISIBLE_DEVICES"] = visible_devices(ids, given=_given(rig, declared))
+            # A container has its own GPUs and no others, except under WSL.
+            given = declared.backend == "compose" and rig.host.wsl is None
+            assigned["CUDA_VISIBLE_DEVICES"] = visible_devices(ids, given=given)
         if rig.host.wsl:
             assigned["LD_LIBRARY_PATH"] = "/usr/lib/wsl/lib"
     elif build and build.cuda:
@@ -128,8 +126,3 @@ def server_environment(rig: Rig, declared: Instance, build: BuildPlan | None) ->
     if home := DIALECTS[rig.engines[declared.engine].kind].home:
         assigned["HOME"] = home
     return assigned | declared.environment
-
-
-def _given(rig: Rig, declared: Instance) -> bool:
-    """Whether it is given its own GPUs and no others: a container is, but under WSL."""
-    return declared.backend == "compose" and rig.host.wsl is None

@@ -8,19 +8,19 @@ from typing import Literal
 from llamaherd.engines.divergence import Reading
 from llamaherd.inventory.schema import DRAIN_SECONDS, Backend, Expect
 from llamaherd.layout import BUILDS
-from llamaherd.plan.base import Planned, TextFile
+from llamaherd.plan.artifacts import Planned, TextFile
 from llamaherd.plan.server import Endpoint, ServerSpec
 
 RAM = "RAM"
-"""The host's memory, among the places where something is held."""
+"""The name of the host's memory, as a place of weights and caches."""
 
 
 class Holds(Planned):
-    """What one GPU, or the RAM (`where` is `RAM`), holds of one instance, in bytes. `size` is what there is of it.
+    """The memory of one instance on one GPU, or in RAM (`where` is `RAM`), in bytes. `size` is the size of the place.
 
-    `draft` is what speculation adds: the head's weights, its cache, its buffers and the copies of the state. `cuda` is
-    what CUDA takes of a GPU besides all that: its context, kernels and scratch memory. In RAM it is what the server
-    holds for itself there, and pages of a mapped file between those that it needs.
+    `draft` is the memory of speculation: the head's weights, its cache, its buffers and the copies of the state. `cuda`
+    is CUDA's own memory on a GPU: its context, kernels and scratch memory. In RAM it is the server's own memory, and
+    pages of a mapped file between the pages that it needs.
     """
 
     where: str
@@ -39,17 +39,17 @@ class Holds(Planned):
 
 
 class Grows(Planned):
-    """The most that comes to a server's RAM while it works, in bytes; `prompts` is None without a limit."""
+    """The most bytes by which a server's RAM grows while it runs; `prompts` is None without a limit."""
 
     prompts: int | None = 0
     checkpoints: int = 0
 
 
 class Estimate(Planned):
-    """What an instance takes. `source` is who says so: `arithmetic`, or `engine`, which was asked.
+    """The memory of an instance, computed by `arithmetic` or by its `engine`.
 
-    `resident` is what its RAM cannot do without, in bytes: no page of a mapped file, and nothing of its programs. None
-    where that is not known, as in plans of earlier versions.
+    `resident` are the bytes of its RAM that cannot be freed: without pages of a mapped file and of its programs. None
+    if this is unknown, as in plans of earlier versions.
     """
 
     source: Literal["arithmetic", "engine"]
@@ -62,7 +62,7 @@ class Estimate(Planned):
 class MemberPlan(Planned):
     """One of the instances that swap. `arguments` are those of its own server, if it had one.
 
-    `model_folder` and `model_path` are where its model lies, `draft_folder` that of a model of its own that drafts.
+    `model_folder` and `model_path` are the places of its model; `draft_folder` is the folder of a separate draft model.
     """
 
     name: str
@@ -81,10 +81,10 @@ class MemberPlan(Planned):
 
 
 class DivergencePlan(Planned):
-    """How far what a server says is from what another one says: `tool` tells it, a program of its build.
+    """How to measure the KL divergence between two servers by `tool`, a program of the server's build.
 
-    `says` are words of the server's command line that decide what it says, `more` those that decide where and how fast;
-    the tool takes both. `readings` are ways in which a text could be read with its model, the best one first.
+    Of the words of the server's command line, `says` decide the output, and `more` placement and speed; the tool takes
+    both. `readings` are ways to read a text with its model, the best one first.
     """
 
     tool: str
@@ -95,15 +95,15 @@ class DivergencePlan(Planned):
 
 
 SHARE_OF_EXPECTED = 0.5
-"""Of what its owner expects. Half of it is no bad day: a server that lost its GPU answers all the same."""
+"""The share of `expect` below which a server is too slow: a server that lost its GPU still responds, but slower."""
 SHARE_OF_MEASURED = 0.7
-"""Of what it was measured to do here: `roles/serve/onhost/speed.py` takes the same share of what it has measured."""
+"""The share of its measured speed: `roles/serve/onhost/speed.py` takes the same share of its own measurement."""
 
 
 def lowest_speed(expected: float | None, measured: float | None = None) -> float | None:
-    """Tokens a second of one request below which a server is too slow; None where nothing is known of it.
+    """Return the tokens per second of one request below which a server is too slow; None without any figure.
 
-    What its owner expects counts for more than what was measured.
+    The declared expectation counts before the measured speed.
     """
     if expected:
         return expected * SHARE_OF_EXPECTED
@@ -111,13 +111,13 @@ def lowest_speed(expected: float | None, measured: float | None = None) -> float
 
 
 _ENGINES_VARIABLES = "^(LLAMA|GGML|IK|CUDA|NCCL|OMP|GOMP|KMP|LD|HF)_"
-"""What engines, their libraries and the loader of programs go by."""
+"""Variables that engines, their libraries and the loader of programs read."""
 
 
 class GatePlan(Planned):
-    """What a change may cost: shares of writing and of reading, and how far what it says may be from what it said.
+    """The most that a change may cost: shares of decode and prefill speed, and the KL divergence of the output.
 
-    It is measured for so many seconds.
+    The measurement takes so many seconds.
     """
 
     decode: float | None = None
@@ -127,11 +127,11 @@ class GatePlan(Planned):
 
 
 class InstancePlan(Planned):
-    """An instance: its server, what it is made of, and what is expected of it.
+    """An instance: its server, its engine and model, and its expected performance.
 
-    `spec` hashes all that a restart is needed for, which is the text of `file`. `draft_folder` is that of the model
-    which drafts for it, where that is one of its own. Of a group, `members` are its instances, the first of them also
-    what is loaded first, and what stands here of a model; `preset` is the file that its server reads.
+    `spec` hashes everything that needs a restart, which is the text of `file`. `draft_folder` is the folder of a
+    separate draft model. `members` are the instances of a group; the first is loaded first, and `model` and its fields
+    here are those of the first. `preset` is the file that the server of a group reads.
     """
 
     name: str
@@ -158,7 +158,7 @@ class InstancePlan(Planned):
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it is reached."""
+        """Its address."""
         return self.server.endpoint
 
     @property
@@ -168,12 +168,12 @@ class InstancePlan(Planned):
 
     @property
     def build_folder(self) -> str | None:
-        """Where its engine lies, if it was built here."""
+        """The folder of its engine, if the engine is built on the host."""
         return str(BUILDS / self.build) if self.build else None
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Files of the host that its user must be able to read: in a container, the program is the image's."""
+        """Files of the host that its user must be able to read. In a container, the program is part of the image."""
         program = self.server.program if self.build and self.backend == "systemd" else None
         models = [each.model_path for each in self.members] or [self.model_path]
         preset = self.preset.path if self.preset else None
@@ -187,28 +187,28 @@ class InstancePlan(Planned):
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """What its process must have of variables, NAME=VALUE."""
+        """The variables that its process must have, as NAME=VALUE."""
         return (f"LLAMAHERD_SPEC={self.spec}",) * (self.backend == "systemd") + tuple(
             f"{name}={value}" for name, value in self.server.environment.items()
         )
 
     @property
     def strange_variables(self) -> str:
-        """Names of variables that it must not have beside them, as an expression: a pulled image brings its own."""
+        """A pattern of further variables that it must not have; empty for a pulled image, which has its own."""
         return _ENGINES_VARIABLES if self.build else ""
 
     @property
     def shared_drop_ins(self) -> tuple[str, ...]:
-        """Folders of drop-ins for other units as well: for all services, and for those whose names begin like this."""
+        """Folders of drop-ins that it shares: those of all services, and of services with the same first words."""
         parts = self.service.split("-")
         return ("service.d", *("-".join(parts[:n]) + "-.service.d" for n in range(1, len(parts))))
 
     @property
     def drafts(self) -> bool:
-        """Whether anything drafts for it."""
+        """Return whether it uses speculative decoding."""
         return bool(self.mtp or self.draft_folder)
 
     @property
     def key_file(self) -> str | None:
-        """Where the API key lies on the host, if there is one."""
+        """The path of the API key on the host, if there is one."""
         return self.server.key.path if self.server.key else None

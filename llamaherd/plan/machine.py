@@ -1,13 +1,13 @@
-"""What a plan holds of the machine: where packages come from, driver and toolkits, power, WSL."""
+"""The planned repositories, driver, toolkits, container runtime, power and WSL of a host."""
 
 from __future__ import annotations
 
-from llamaherd.plan.base import Planned, TextFile
+from llamaherd.plan.artifacts import Planned, TextFile
 from llamaherd.reference.packages import DriverSource, KernelModules
 
 
 class RepositoryPlan(Planned):
-    """A repository of apt besides the distribution's. `keyring` is where the key at the URL `key` is kept."""
+    """An apt repository besides the distribution's. The key at the URL `key` is stored in `keyring`."""
 
     name: str
     url: str
@@ -18,13 +18,13 @@ class RepositoryPlan(Planned):
 
 
 class DriverPlan(Planned):
-    """NVIDIA's driver: a branch, or one version of it, and the packages that it is.
+    """NVIDIA's driver: a branch, or one version of it, and its packages.
 
-    `library` is that of `packages` whose version is the driver's. `beside` are packages that are taken where there are
-    such. `pinning`: NVIDIA's own preferences, the first of which that exists comes before the driver. `prebuilt` begins
-    the names of packages with modules that the distribution compiled and signed; the rest of a name says which kernel.
-    `components` are parts of the distribution's repository. `reboot`: whether the host may be rebooted for it; `local`:
-    it is the one that herd runs on.
+    `library` is the package of `packages` whose version is the driver's. `beside` are optional packages, which are
+    installed if they exist. `pinning` are packages of NVIDIA's own preferences: the first that exists is installed
+    before the driver. `prebuilt` begins the names of packages with modules that the distribution compiled and signed;
+    the rest of a name is the kernel's. `components` are parts of the distribution's repository. `reboot`: the host may
+    be rebooted for it; `local`: herd runs on this host.
     """
 
     branch: str
@@ -43,23 +43,23 @@ class DriverPlan(Planned):
 
     @property
     def wanted(self) -> str:
-        """What is declared, for people: `580`, or `580.95.05`."""
+        """The declared branch or version, for messages: `580`, or `580.95.05`."""
         return self.version or self.branch
 
     @property
     def kind(self) -> str:
-        """What tells two drivers of one version apart: `open nvidia`."""
+        """The kind of modules and their source, such as `open nvidia`: drivers of one version differ in these."""
         return f"{self.modules} {self.source}"
 
     def wants(self, version: str) -> bool:
-        """Whether a version of the driver, such as `580.95.05`, is as declared."""
+        """Return whether a version of the driver, such as `580.95.05`, matches the declaration."""
         return version == self.version if self.version else version.startswith(f"{self.branch}.")
 
 
 class ToolkitPlan(Planned):
-    """A CUDA toolkit, `version` as in X.Y. `preferences` keep out of apt what would drag a driver in.
+    """A CUDA toolkit, `version` as in X.Y. `preferences` keep packages that depend on a driver out of apt.
 
-    `compiler` is the program that compiles the host's part of CUDA code, where the distribution's own is too new.
+    `compiler` compiles the host's part of CUDA code, if the distribution's own compiler is too new.
     """
 
     version: str
@@ -70,14 +70,14 @@ class ToolkitPlan(Planned):
 
     @property
     def nvcc(self) -> str:
-        """Where its compiler lies, whoever brought it."""
+        """The path of its compiler, however it was installed."""
         return f"/usr/local/cuda-{self.version}/bin/nvcc"
 
 
 class ContainerToolkitPlan(Planned):
-    """What gives GPUs to containers: its packages, all at one version, which is the newest where None is given.
+    """NVIDIA's container toolkit: its packages, all of one version; the newest for None.
 
-    `devices` are the names in CDI that containers ask for. `order` has Docker wait at boot until those are known.
+    `devices` are the CDI names of the containers. With `order`, Docker waits at boot until CDI has them.
     """
 
     version: str | None
@@ -90,7 +90,7 @@ class ContainerToolkitPlan(Planned):
 class RuntimePlan(Planned):
     """Docker and its Compose: of these versions at least, or else the distribution's packages.
 
-    `compose_package` is that one of the distribution's `packages` which has Compose.
+    `compose_package` is the package of the distribution's `packages` that contains Compose.
     """
 
     packages: tuple[str, ...]
@@ -101,7 +101,7 @@ class RuntimePlan(Planned):
 
 
 class GpuPlan(Planned):
-    """A GPU that is declared; `at` says which it is, as in GpuPower, and is empty where nothing is said of that."""
+    """A declared GPU; `at` identifies it, as in GpuPower, and is empty if nothing is declared."""
 
     name: str
     model: str
@@ -109,10 +109,10 @@ class GpuPlan(Planned):
 
 
 class GpuRef(Planned):
-    """A GPU that a server is to be on, and where it is found on the host.
+    """A GPU of a server, and where it is found on the host.
 
-    `at`: its UUID, its PCI address as nvidia-smi writes it, its number in the order of addresses, or `any` where
-    nothing tells it from others.
+    `at` is its UUID, its PCI address as nvidia-smi prints it, its number in the order of addresses, or `any` if nothing
+    identifies it.
     """
 
     name: str
@@ -120,9 +120,9 @@ class GpuRef(Planned):
 
 
 class GpuPower(Planned):
-    """What one GPU is held to: a power limit in watts, a lowest and a highest clock in MHz, its fans in percent.
+    """The settings of one GPU: a power limit in watts, a lowest and a highest clock in MHz, its fans in percent.
 
-    `at` says which GPU: its UUID, its PCI address as nvidia-smi writes it, or its number in the order of addresses.
+    `at` is its UUID, its PCI address as nvidia-smi prints it, or its number in the order of addresses.
     """
 
     name: str
@@ -133,7 +133,7 @@ class GpuPower(Planned):
 
     @property
     def declared(self) -> str:
-        """The same for people."""
+        """The settings as text."""
         limit = f"{self.limit} W" if self.limit is not None else ""
         clocks = f"{self.clocks[0]} to {self.clocks[1]} MHz" if self.clocks else ""
         fans = f"fans at {self.fans} %" if self.fans is not None else ""
@@ -141,9 +141,9 @@ class GpuPower(Planned):
 
 
 class PowerPlan(Planned):
-    """GPUs that are held to limits, clocks and fan speeds, from every boot on: by a program, its table, and a unit.
+    """Limits, clocks and fan speeds of GPUs, which a program applies after every boot: the program, its table and unit.
 
-    `fans` is the program that sets fans. It is always there, as it also gives them back when they are not declared.
+    `fans` is the program that sets fans. It is always there, as it also resets fans that are no longer declared.
     """
 
     cards: tuple[GpuPower, ...]
@@ -154,15 +154,15 @@ class PowerPlan(Planned):
 
     @property
     def files(self) -> tuple[TextFile, ...]:
-        """All of them, each after those that it uses: a run may end between two."""
+        """All files, each after the files that it uses: a run may end between two."""
         return (self.fans, self.program, self.table, self.unit)
 
 
 class WslPlan(Planned):
-    """What WSL around a host must say. `profile`: the Windows user's folder as WSL sees it, where it is declared.
+    """The settings of WSL around a host. `profile` is the Windows user's folder as mounted in WSL, if it is declared.
 
-    `settings` are those of `.wslconfig`, by section and key, as they stand there. The paths of `scripts`, which Windows
-    is to run, count from the profile.
+    `settings` are those of `.wslconfig`, by section and key, as written there. The paths of `scripts`, which Windows
+    runs, are relative to the profile.
     """
 
     profile: str | None

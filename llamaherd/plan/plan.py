@@ -7,9 +7,8 @@ from pydantic import Field, JsonValue
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Backend
 from llamaherd.layout import ACCOUNTS, GATEWAY_USER
-from llamaherd.plan.artifacts import BuildPlan, ImagePlan, ModelPlan, StorePlan
-from llamaherd.plan.base import Planned, TextFile
-from llamaherd.plan.gateway import ChatPlan, GatewayPlan, VirtualAddressPlan
+from llamaherd.plan.artifacts import BuildPlan, ImagePlan, ModelPlan, Planned, StorePlan, TextFile
+from llamaherd.plan.fleet import ChatPlan, GatewayPlan, MonitoringPlan, VirtualAddressPlan
 from llamaherd.plan.instance import InstancePlan, MemberPlan
 from llamaherd.plan.machine import (
     DriverPlan,
@@ -21,13 +20,12 @@ from llamaherd.plan.machine import (
     ToolkitPlan,
     WslPlan,
 )
-from llamaherd.plan.monitoring import MonitoringPlan
 
 
 class Only(Planned):
-    """A part of a rig that a run is for alone: instances, with what they need, and roles. The rest stays as it is.
+    """The part of a rig to which a run is limited: instances, with what they need, and roles. The rest stays unchanged.
 
-    `needs` is what the instances need. `fields` are those of the plan that the roles fill.
+    `needs` is the plan of what the instances need. `fields` are the fields of the plan that the roles fill.
     """
 
     instances: tuple[str, ...] = ()
@@ -37,16 +35,15 @@ class Only(Planned):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Both."""
+        """The names of the instances and roles."""
         return (*self.instances, *self.roles)
 
 
 class Plan(Planned):
-    """All that must be true on one host; with `only`, a part of it is to be made so.
+    """All that must be true on one host; with `only`, a run applies only this part.
 
-    `ram`: bytes, as declared. `has_cards`: there are GPUs whose power is this system's to set. `windows_power` is what
-    is declared of GPUs under WSL, where it is Windows' to set. `of_fleet`: there is a `fleet.yaml`, so that the host
-    may have been a gateway.
+    `ram` are the declared bytes. `has_cards`: the host sets the power of its GPUs itself. `windows_power` are settings
+    of GPUs under WSL, which Windows applies. `of_fleet`: there is a `fleet.yaml`, so the host may have been a gateway.
     """
 
     rig: str
@@ -75,36 +72,36 @@ class Plan(Planned):
     chat: ChatPlan | None = None
     monitoring: MonitoringPlan | None = None
     parts: dict[str, JsonValue] = Field(default_factory=dict)
-    """What roles of the fleet's own have planned, by their names."""
+    """The plans of the fleet's own roles, by name."""
     only: Only | None = None
 
     def whole(self, role: str) -> bool:
-        """Whether all of a role's is to be made so: else what is of others stays as it is."""
+        """Return whether a run applies all of a role's plan. Otherwise, whatever it does not apply stays unchanged."""
         return self.only is None or role in self.only.roles
 
     @property
     def chosen(self) -> tuple[InstancePlan, ...]:
-        """The instances that are to run as planned."""
+        """The instances that a run applies."""
         if self.only is None or self.whole("serve"):
             return self.instances
         return tuple(instance for instance in self.instances if instance.name in self.only.instances)
 
     @property
     def accounts(self) -> tuple[str, ...]:
-        """The users that must be there: those of every host, and one for each unit, a gateway, and what watches."""
+        """The users that must exist: those of every host, one for each unit, those of a gateway and of monitoring."""
         own = (GATEWAY_USER,) if self.gateway else ()
         watching = self.monitoring.accounts if self.monitoring else ()
         return (*ACCOUNTS, *(instance.server.user for instance in self.of("systemd")), *own, *watching)
 
     def of(self, backend: Backend) -> tuple[InstancePlan, ...]:
-        """The instances of one backend."""
+        """Return the instances of one backend."""
         return tuple(instance for instance in self.instances if instance.backend == backend)
 
 
 def loaded_instance(group: InstancePlan, member: MemberPlan) -> InstancePlan:
-    """What runs when one of a group's models is loaded: its own arguments, context and memory, at the group's port.
+    """Return the instance that runs while one of a group's models is loaded: its own arguments at the group's port.
 
-    `spec` and `file` stay those of the group's unit, which is what runs.
+    `spec` and `file` stay those of the group's unit, which is the one that runs.
     """
     endpoint = group.endpoint.model_copy(update={"models": (member.model,), "streams": member.slots})
     update = {"name": member.name, "model": member.model, "arguments": member.arguments, "endpoint": endpoint}
@@ -127,17 +124,17 @@ def loaded_instance(group: InstancePlan, member: MemberPlan) -> InstancePlan:
 
 
 def instances_of(planned: InstancePlan) -> tuple[InstancePlan, ...]:
-    """The declared instances that a planned server is: those of a group one by one, else itself."""
+    """Return the declared instances of a planned server: those of a group one by one, otherwise itself."""
     return tuple(loaded_instance(planned, member) for member in planned.members) or (planned,)
 
 
 def instance_names(plan: Plan) -> list[str]:
-    """The declared instances of a rig."""
+    """Return the names of the declared instances of a rig."""
     return [each.name for server in plan.instances for each in instances_of(server)]
 
 
 def instance_name_error(plan: Plan, name: str | None) -> UserError:
-    """Say that no instance, or not one alone, is meant by a name, or by none."""
+    """Return the error of a name that is no instance, or of a missing name if there are several instances."""
     names = instance_names(plan)
     if not names:
         return UserError(f"{plan.rig} has no instance", "declare one: `herd explain inventory` shows how")

@@ -8,22 +8,21 @@ from typing import Literal
 from pydantic import Field
 
 from llamaherd.inventory.schema import Secret
-from llamaherd.plan.base import Planned
+from llamaherd.plan.artifacts import Planned
 from llamaherd.plan.machine import GpuRef
 from llamaherd.text.quoting import url_host
 
 _ON_THE_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Where a server that listens on all addresses of a kind is asked from its own host."""
+"""The address, on its own host, of a server that listens on all addresses of a kind."""
 
 
 class Endpoint(Planned):
-    """Where clients find a server, and what it answers there.
+    """Where clients reach a server, and what it returns there.
 
-    `listen` is an IP address. `models` are the names that clients use, `streams` how many requests are answered at
-    once, `key` the place on this machine of the key that clients must send. `props_path` is where a server tells what
-    it has loaded; None where its list of models is all that it tells.
-    `health_status` is what it says of itself when it is well, where it says more than 200. `counts_drafts`: an answer
-    tells how many of its tokens were drafted. `swaps`: it has one of its models loaded at a time.
+    `listen` is an IP address. `models` are the names that clients use, `streams` is the number of requests at once, and
+    `key` the place of the clients' key on this machine. `props_path` returns what a server has loaded; None if it only
+    lists its models. `health_status` is the status in the response of a healthy server, if it has more than HTTP 200.
+    `counts_drafts`: a response contains the number of drafted tokens. `swaps`: it loads one of its models at a time.
     """
 
     scheme: Literal["http"] = "http"
@@ -43,48 +42,48 @@ class Endpoint(Planned):
 
     @property
     def for_others(self) -> bool:
-        """Whether other machines are to use it."""
+        """Return whether other machines may use it."""
         return not ip_address(self.listen).is_loopback
 
     @property
     def local_address(self) -> str:
-        """The address that it is asked at from its own host."""
+        """Its address on its own host."""
         return _ON_THE_HOST.get(self.listen, self.listen)
 
     def takes(self, address: str) -> bool:
-        """Whether it is to take connections to this address of its host."""
+        """Return whether it must accept connections to this address of its host."""
         listen, there = ip_address(self.listen), ip_address(address)
         return listen == there or (listen.is_unspecified and listen.version >= there.version)
 
     def url(self, path: str = "", *, address: str | None = None) -> str:
-        """The URL of a path, from its own host, or at another address of it."""
+        """Return the URL of a path, on its own host, or at another address of it."""
         return f"{self.scheme}://{url_host(address or self.local_address)}:{self.port}{path}"
 
     def of_model(self, path: str, model: str, *, load: bool = False) -> str:
-        """A path at which one that swaps tells of a model, and does not load it for that unless it is to."""
+        """Return the path for one model of a server that swaps; a request loads that model only with `load`."""
         return f"{path}?model={model}{'' if load else '&autoload=false'}" if self.swaps else path
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The URLs of what it counts, on its own host: of one that swaps, one for each model."""
+        """The URLs of its metrics, on its own host: one for each model of a server that swaps."""
         every = [self.of_model(self.metrics_path, model) for model in self.models]
         return tuple(self.url(path) for path in dict.fromkeys(every))
 
     @property
     def health(self) -> str:
-        """The URL that it is asked at for its health, on its own host."""
+        """The URL of its health, on its own host."""
         return self.url(self.health_path)
 
     @property
     def locked_path(self) -> str:
-        """A path that is answered to nobody without the key, if there is one."""
+        """A path that returns nothing without the key, if there is one."""
         return self.props_path or self.models_path
 
 
 class KeyFile(Planned):
-    """Where a server finds the key that its clients must send: never the key.
+    """The file of the key that clients must send: never the key itself.
 
-    `variable` is what the program reads it from, where it takes no file: it is set inside, for that process alone.
+    A program that reads no file gets the key in `variable`, which is set for its process alone.
     """
 
     path: str
@@ -92,9 +91,9 @@ class KeyFile(Planned):
 
 
 class ServerGpus(Planned):
-    """The GPUs of a server. `cdi` are their names for containers; `at` those that its process must be found on.
+    """The GPUs of a server. `cdi` are their names for containers; the process must run on those of `at`.
 
-    With `any_one`, one of `at` will do. `gate_seconds`: how long a start waits for them. `wsl`: Windows makes them.
+    With `any_one`, one GPU of `at` is enough. A start waits `gate_seconds` for the GPUs. `wsl`: Windows provides them.
     """
 
     cdi: tuple[str, ...]
@@ -105,7 +104,7 @@ class ServerGpus(Planned):
 
 
 class ServerLimits(Planned):
-    """What a server may take. `shared_memory` and `scratch`, its /tmp in a container, are sizes as Docker has them."""
+    """The limits of a server. `shared_memory` and `scratch`, its /tmp in a container, are sizes in Docker's form."""
 
     files: int
     tasks: int
@@ -118,7 +117,7 @@ class ServerLimits(Planned):
 
 
 class Health(Planned):
-    """How a container asks its server whether it works: a command line, and seconds between and for each."""
+    """The health probe of a container: a command line, and the seconds between and for each probe."""
 
     probe: tuple[str, ...]
     interval: int
@@ -128,7 +127,7 @@ class Health(Planned):
 
 
 class Stop(Planned):
-    """How a server is ended: by a signal, and after so many seconds by force."""
+    """How a server is stopped: by a signal, and after so many seconds by force."""
 
     signal: str
     seconds: int
@@ -137,11 +136,10 @@ class Stop(Planned):
 class ServerSpec(Planned):
     """One served instance: everything that decides how it runs, and no secret.
 
-    `program` is None for an image that starts by itself; `command` is what it runs then. `service` is its name to
-    systemd and Docker. `user` is who it runs as. `folders` are those of its
-    models, which it sees at the same places, and may not write. `host_network`: a container shares
-    its host's network. `one_process`: when its process does nothing, nothing of
-    it does. `start_seconds` is how long it may take to answer.
+    `program` is None for an image that starts by itself; it runs `command` then. `service` is its name in systemd and
+    Docker, and `user` the user of its process. `folders` contain its models; they are mounted at the same paths, read
+    only. `host_network`: a container shares its host's network. `one_process`: if its process is idle, so is the whole
+    server. `start_seconds` is the longest time until it responds.
     """
 
     rig: str
@@ -168,15 +166,15 @@ class ServerSpec(Planned):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """What our program `started` is told that it reads: the file of its key, and the folders of its models."""
+        """The files that it reads, as arguments of our program `started`: its key file, and its models' folders."""
         return (self.key.path if self.key else "-", *self.folders)
 
     @property
     def cards(self) -> tuple[GpuRef, ...]:
-        """The GPUs that its process must be found on."""
+        """The GPUs on which its process must run."""
         return self.gpus.at if self.gpus else ()
 
     @property
     def one_card(self) -> bool:
-        """Whether one of them will do."""
+        """Return whether one of its GPUs is enough."""
         return self.gpus is not None and self.gpus.any_one

@@ -1,26 +1,28 @@
-"""`Change`: what is changed on a host, why, and how; the guard of changes that may cut the connection."""
+"""`Change`: what is changed on a host, why, and how; its guard and its gate, which another package measures."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from llamaherd.host.state import HostState
 from llamaherd.host.time_limits import STEP_SECONDS
+from llamaherd.inventory.schema import Connect
 from llamaherd.layout import INCOMING
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.files import PutFilesInput, WrittenFile
-from llamaherd.plan import InstancePlan, TextFile
+from llamaherd.plan import InstancePlan, Plan, TextFile
 from llamaherd.text.numbers import show_seconds
 from llamaherd.text.terminal import one_line
 
 Action = Literal[
     "create", "update", "install", "build", "fetch", "send", "start", "restart", "stop", "remove", "load", "reboot"
 ]
-"""What is done. `update` writes what differs, `start` brings up what is as planned, `restart` ends what runs first."""
+"""The kind of a change. `update` writes files that differ; `start` starts what is stopped; `restart` stops it first."""
 
 Say = Callable[[str], None]
 """Shows a line to the user."""
@@ -232,3 +234,34 @@ def guarded_verb(verb: str, given: object, says: str, *, name: str, undone: str)
     """Return a verb that arms an undo called `name`, and its guard. `undone` is the state after the undo, in words."""
     said = f"no new login succeeded within {LOGIN_SECONDS} s, so this host undid the change by itself: {undone}"
     return RunVerb(verb, given, says, guard=Guard(name, said, LOGIN_SECONDS + UNDO_SECONDS, UNDO_SECONDS))
+
+
+@dataclass(frozen=True)
+class GateRequest:
+    """A changed server whose gate measures it, the plan that declares it, and the run that would change it."""
+
+    gated: Gated
+    plan: Plan
+    connect: Connect
+    inventory: Path
+    user: str
+    say: Say
+
+
+@dataclass(frozen=True)
+class GateRefusal:
+    """Why a gate rejects a changed server. `kept`: the host keeps the reason, so that the next run rejects it too."""
+
+    why: str
+    help: str
+    kept: bool
+
+
+@dataclass(frozen=True)
+class Services:
+    """The functions that a run needs from packages that it does not import: `deploy.py` hands them in."""
+
+    gate: Callable[[GateRequest], GateRefusal | None]
+    """Measures a changed server and the running one. Returns None if the change is accepted. Raises UserError."""
+    drain: Callable[[Path, Plan, Mapping[str, int], Say], AbstractContextManager[None]]
+    """Drains the servers of a plan while the context is open: seconds that each change takes at most, by instance."""

@@ -33,7 +33,7 @@ from llamaherd.text.quoting import url_host
 SECONDS = 3.0
 """For a connection: in a LAN it takes a thousandth of that, and across the world a tenth."""
 
-_ANSWER_BYTES = 1 << 16
+_MOST_BYTES = 1 << 16
 """The most bytes of a response that are read."""
 
 _AT_ONCE = 32
@@ -59,12 +59,12 @@ def way(connect: Connect) -> WayThere | NoWay:
     if connect.host == LOCAL:
         return NoWay("it is this machine")
     try:
-        said = settings(connect)
+        options = settings(connect)
     except (OSError, subprocess.SubprocessError):
-        return NoWay("`ssh -G` does not say where it is")
-    if {said.get("proxyjump", "none"), said.get("proxycommand", "none")} != {"none"}:
+        return NoWay("`ssh -G` does not print its address")
+    if {options.get("proxyjump", "none"), options.get("proxycommand", "none")} != {"none"}:
         return NoWay("ssh reaches it through another machine (ProxyJump or ProxyCommand)")
-    name = said.get("hostname", connect.host)
+    name = options.get("hostname", connect.host)
     addresses = _addresses(name)
     if not addresses:
         return NoWay(f"{name} is no name of an address here")
@@ -97,32 +97,32 @@ def _knock(door: Door, address: RigAddress) -> Tried:
     problem, endpoint = _try(address, door.endpoint.port), door.endpoint
     keyless, serves = None, None
     if not problem and endpoint.for_others and endpoint.key:
-        keyless = _status(_ask(address, endpoint.port, "POST", endpoint.chat_path))
+        keyless = _status(_request(address, endpoint.port, "POST", endpoint.chat_path))
     if not problem and not endpoint.for_others:
-        said = _ask(address, endpoint.port, "GET", endpoint.models_path)
-        serves = address if _status(said) == 200 and f'"{door.model}"'.encode() in said else None
+        response = _request(address, endpoint.port, "GET", endpoint.models_path)
+        serves = address if _status(response) == 200 and f'"{door.model}"'.encode() in response else None
     return Tried(((address, problem),), keyless, serves)
 
 
-def _ask(address: RigAddress, port: int, method: str, path: str) -> bytes:
+def _request(address: RigAddress, port: int, method: str, path: str) -> bytes:
     """Return the beginning of an HTTP server's response to a request without a key; empty if none comes in time."""
     end = time.monotonic() + SECONDS
     head = f"{method} {path} HTTP/1.0\r\nHost: {url_host(address.there)}:{port}\r\n"
     request = f"{head}Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
-    said = b""
+    response = b""
     with suppress(OSError), socket.create_connection((address.there, port), SECONDS) as connection:
         connection.sendall((request if method == "POST" else f"{head}\r\n").encode())
-        while len(said) < _ANSWER_BYTES and (left := end - time.monotonic()) > 0:
+        while len(response) < _MOST_BYTES and (left := end - time.monotonic()) > 0:
             connection.settimeout(left)
             if not (more := connection.recv(4096)):
                 break
-            said += more
-    return said
+            response += more
+    return response
 
 
-def _status(said: bytes) -> int | None:
+def _status(response: bytes) -> int | None:
     """Return the status of an HTTP response; None if it is no HTTP."""
-    found = re.match(rb"HTTP/1\.[01] (\d{3})\b", said)
+    found = re.match(rb"HTTP/1\.[01] (\d{3})\b", response)
     return int(found[1]) if found else None
 
 
@@ -131,7 +131,7 @@ def _try(address: RigAddress, port: int) -> str:
     try:
         socket.create_connection((address.there, port), SECONDS).close()
     except TimeoutError:
-        return "does not answer"
+        return "does not respond"
     except OSError as error:
         refusals = {errno.ECONNREFUSED: "is refused", errno.EHOSTUNREACH: "is rejected", errno.EACCES: "is rejected"}
         return refusals.get(error.errno or 0) or f"cannot be reached ({os.strerror(error.errno or 0)})"

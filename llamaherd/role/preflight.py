@@ -15,7 +15,7 @@ Verdict = Literal["ok", "note", "refused"]
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why nothing may be done to this host: a sentence, and a way out. `about` is the row of preflight's table."""
+    """Why this host must not be changed, and a help. `about` is the row of preflight's table."""
 
     message: str
     help: str
@@ -45,7 +45,7 @@ class DiskNeed(NamedTuple):
 
 @dataclass(frozen=True)
 class PreflightRow:
-    """One thing that was inspected. `why` is a sentence if it is not as it must be, and `help` a way out."""
+    """One thing that was inspected. If it is not as required, `why` is a sentence and `help` its fix."""
 
     what: str
     found: str

@@ -1,9 +1,8 @@
-"""Whether servers that others are to use can be reached from this machine, and what it means where they cannot; and
-whether those that nobody is to reach, or not without a key, keep to that. Pure.
+"""Judge whether other machines can reach the servers that are for them, and no others, and not without the key. Pure.
 
-A firewall is not on the host alone: a router, or another network, may be why. So an alarm is given only where it is
-known that nothing lies between: this machine's own address is in a network of the host's. Else it is a doubt, and where
-not even the host's own address is known, nothing is tried.
+A server may be unreachable because of the host's firewall, a router, or another network. It counts as a failure only if
+nothing lies between: this machine has an address in a network of the host. Otherwise it is a doubt. If the host's
+address is unknown, nothing is tried.
 """
 
 from __future__ import annotations
@@ -64,10 +63,10 @@ class NoWay:
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of the connections: by address, nothing, or why it failed.
+    """The result of the connections to a door: by address, why it failed; empty if it accepted the connection.
 
-    `keyless`: the HTTP status that a chat without the key was answered with, where one is declared. `serves`: where a
-    door that is to take no connections lists the model that is behind it.
+    `keyless` is the HTTP status of a chat without the key, if a key is declared. `serves` is an address at which a door
+    that must accept no connections lists its model.
     """
 
     at: tuple[tuple[RigAddress, str], ...]
@@ -120,14 +119,14 @@ def judge_reach(way: WayThere | NoWay, tried: Tried | None, door: Door, own: Seq
     at, port = tried.at if tried else (), door.endpoint.port
     if not at:
         return Reach(
-            True, f"not tried from here: it listens on {door.endpoint.listen}, and this machine knows another address"
+            True, f"not tried from here: it listens on {door.endpoint.listen}, but ssh connects to another address"
         )
     for address, problem in at:
         if not problem:
             return _open(f"{url_host(address.there)}:{port}", tried.keyless if tried else None)
-    address, problem = next(((a, p) for a, p in at if _beside(a, own)), at[0])
+    address, problem = next(((a, p) for a, p in at if _in_same_network(a, own)), at[0])
     where = f"{url_host(address.there)}:{port} {problem} from this machine, though the server responds on its host"
-    if _beside(address, own):
+    if _in_same_network(address, own):
         return Reach(
             False,
             f"{where}, which is in the same network: a firewall of the host is most likely "
@@ -169,7 +168,7 @@ def _open(where: str, keyless: int | None) -> Reach:
     return Reach(True, f"takes connections of this machine at {where}{', with the key' if keyless in LOCKED else ''}")
 
 
-def _beside(address: RigAddress, own: Iterable[Network]) -> bool:
+def _in_same_network(address: RigAddress, own: Iterable[Network]) -> bool:
     """Return whether this machine is in the network of this address of the host: nothing is between them."""
     there = ip_address(address.there)
     networks = [each.network for each in own if each.ip == there]

@@ -12,7 +12,7 @@ from llamaherd.plan import InstancePlan
 from llamaherd.text.terminal import MOST_HELP, one_line
 
 PROMPT = "The three primary colours are"
-"""Answered by models that were taught to chat, and completed by those that were not."""
+"""A prompt that chat models and base models both complete."""
 
 CHAT_SECONDS = 120
 """Seconds for one response of at most 64 tokens: a big model on a slow host manages one token a second."""
@@ -123,6 +123,6 @@ def unit_problems(unit: UnitState | None) -> Iterator[str]:
 
 def service_check(name: str, answer: str, unit: str = "") -> Check:
     """Check that a service runs, and starts after a boot, by the output of `systemctl show`. The check names `unit`."""
-    said = parse_pairs(answer)
-    active, boot = said.get("ActiveState", "not there"), said.get("UnitFileState") or "not there"
+    pairs = parse_pairs(answer)
+    active, boot = pairs.get("ActiveState", "not there"), pairs.get("UnitFileState") or "not there"
     return Check(name, (active, boot) == ("active", "enabled"), f"{unit} is {active}, {boot}".lstrip())

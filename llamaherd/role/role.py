@@ -252,7 +252,7 @@ class Role:
     """Returns the parts of the host's state from all lines of this script: of each line, KIND and the fields. Raises
     ValueError for a line that the script cannot have printed."""
     refusals: Callable[[Plan, HostState], Iterable[Refusal]] = _nothing
-    """Returns why the host cannot be changed as planned."""
+    """Returns why the plan cannot be applied to the host."""
     keep: Callable[[Path, Plan, HostState], str] = lambda *_: ""
     """Keeps in the inventory's folder what the host's state contains and checks need before they connect; returns a
     sentence where that changed a file. It must not trust the host: strictly parsed, bounded, and for this rig alone."""

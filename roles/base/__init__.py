@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from llamaherd.host.responses import ProbeOutputs
-from llamaherd.host.state import HostState, StatePart, SystemState
-from llamaherd.host.wsl_state import WslState
+from llamaherd.host.state import HostState, StatePart, SystemState, WslState
 from llamaherd.inventory import wsl_files
 from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, INCOMING, KEYS, OURS
 from llamaherd.onhost.verification import Probe

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from ipaddress import ip_address
 
-from llamaherd.host.state import HostState
-from llamaherd.host.wsl_state import ScriptState, TextState, WslMachineState, WslState
+from llamaherd.host.state import HostState, ScriptState, TextState, WslMachineState, WslState
 from llamaherd.inventory import wsl_files
 from llamaherd.inventory.schema import Rig, Wsl
 from llamaherd.inventory.wsl_files import (

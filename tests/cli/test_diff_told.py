@@ -22,7 +22,7 @@ from llamaherd.layout import DRIFT_FILE, EXPORTER_UNIT, FIGURES_DATA, UNITS
 from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.onhost.system import FailedError
 from llamaherd.onhost.verbs import perform
-from llamaherd.pipeline import drift_metrics, preview
+from llamaherd.pipeline import diff, preview
 from llamaherd.plan import Plan
 from tests.support.gateway import free_port, until
 from tests.support.inspected_host import RootedHost
@@ -67,7 +67,7 @@ def there(tmp_path: Path, fleet: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             raise UserError(error.message, error.fix) from error
         return decode(kind, parse_document(dump(found).encode()))
 
-    monkeypatch.setattr(drift_metrics, "query_verb", query)
+    monkeypatch.setattr(diff, "query_verb", query)
     host.put(str(UNITS / EXPORTER_UNIT), exporter.unit.text)
     (host.root / str(FIGURES_DATA)[1:]).mkdir(parents=True)
     return host.root
@@ -141,7 +141,7 @@ def test_a_rig_that_does_not_read_it_is_not_told(fleet: Path, there: Path) -> No
     said = herd(fleet, "diff", "--tell")
     assert said.exit_code == 1
     assert said.stderr.splitlines()[-2:] == [
-        "error: nothing on box reads figures of drift",
+        "error: nothing on box reads metrics of drift",
         "  help: `herd up box` changes that",
     ]
     assert not list((there / str(FIGURES_DATA)[1:]).iterdir())
@@ -163,14 +163,14 @@ def test_nobody_is_told_where_that_is_not_declared(fleet: Path) -> None:
     (fleet / "fleet.yaml").write_text("monitoring: {on: box}")
     said = herd(fleet, "diff", "--tell")
     assert said.exit_code == 1
-    assert said.stderr.startswith(f"error: nobody is to be told of drift by {fleet / 'fleet.yaml'}\n")
+    assert said.stderr.startswith(f"error: no rig receives metrics of drift by {fleet / 'fleet.yaml'}\n")
 
 
 def test_a_look_at_a_part_is_not_told(fleet: Path, there: Path, tmp_path: Path) -> None:
     beside = {**cpu_rig(), "rig": "porch", "connect": {"host": "porch.lan"}}
     (fleet / "porch.yaml").write_text(json.dumps({**beside, "engines": {}, "models": {}, "instances": {}}))
     alone = herd(fleet / "box.yaml", "diff", "--tell")
-    assert (alone.exit_code, "of the whole fleet, and porch is not looked at" in alone.stderr) == (1, True)
+    assert (alone.exit_code, "`--tell` needs every rig, but porch was left out" in alone.stderr) == (1, True)
     for words in (["box", "--tell"], ["--only", "monitoring", "--tell"], ["--only", "power", "--metrics", "a.prom"]):
         assert herd(fleet, "diff", *words).exit_code == 2
     assert not list((there / str(FIGURES_DATA)[1:]).iterdir())

@@ -18,7 +18,7 @@ from time import monotonic
 import pytest
 import yaml
 
-from llamaherd.deploy.hosts import INTERRUPTED
+from llamaherd.deploy.run import INTERRUPTED
 from tests.support.rigs import ROOT, changed, cpu_rig
 
 HERD = str(Path(sys.executable).with_name("herd"))

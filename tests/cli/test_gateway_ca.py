@@ -99,8 +99,8 @@ def test_clients_are_told_where_the_root_is(fleet: Path, client: str) -> None:
 @pytest.mark.parametrize(
     ("tls", "said"),
     [
-        ("{}", "nothing says which certificate is shown"),
-        ("{certificate: a.pem}", "nothing says which certificate is shown"),
+        ("{}", "no certificate is declared"),
+        ("{certificate: a.pem}", "no certificate is declared"),
         ("{ca: keys/ca, key: a.key}", "another one is named"),
         ("{certificate: a.pem, key: a.key, names: [a.lan]}", "made here"),
         ("{ca: keys/ca, names: ['https://a.lan']}", "neither a name nor an IP address"),

@@ -64,7 +64,7 @@ def test_a_key_of_another_machine_ends_it_before_anything_is_changed(
 
 
 def test_pyinfras_own_command_makes_it_too(fleet: KeylessFleet) -> None:
-    script = "import pathlib, sys\nfrom llamaherd.deploy.hosts import pyinfra_hosts\n"
+    script = "import pathlib, sys\nfrom llamaherd.deploy.run import pyinfra_hosts\n"
     script += "pyinfra_hosts(pathlib.Path(sys.argv[1]))"
     command = [sys.executable, "-c", script, str(fleet.folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -77,7 +77,7 @@ def test_one_that_did_not_fail_must_be_as_planned(hosts: Hosts) -> None:
     hosts.mark("attic", "stuck")
     ended = hosts.herd("up", "--waves", "2")
     assert ended.returncode == 1
-    assert "left alone, as attic is not as planned: six\n" in ended.stderr
+    assert "left alone, as attic does not match the plan: six\n" in ended.stderr
     assert ended.stdout.count(f"update programs {PROGRAM}: {PROGRAM} is not there") == len(RIGS) + 1
     assert set(hosts.turns) == {"attic", "duo"}
 

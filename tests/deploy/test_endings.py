@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llamaherd.deploy.hosts import INTERRUPTED
+from llamaherd.deploy.run import INTERRUPTED
 from llamaherd.host.signals import END_SIGNALS
 from tests.support.rigs import ROOT, cpu_rig
 
 PROGRAM = """
 import signal, sys, time
 from pathlib import Path
-from llamaherd.deploy.hosts import pyinfra_hosts
+from llamaherd.deploy.run import pyinfra_hosts
 if "ignored" in sys.argv:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 print(len(pyinfra_hosts(Path(sys.argv[1]))), flush=True)

@@ -35,14 +35,14 @@ PROPOSED = [
 RUN = """
 import sys
 from pathlib import Path
-from llamaherd.deploy import operations, roles, run, run_state
-from llamaherd.deploy.hosts import RunOptions
+from llamaherd.deploy import operations, run, run_state
+from llamaherd.deploy.run import RunOptions
 from llamaherd.pipeline.load import plans
 from llamaherd.pipeline.own_roles import all_roles
 from tests.support.fake import Alone
 
 run_state.HostLock = Alone
-roles.preflight = lambda *_: None  # this machine is no rig
+operations.preflight = lambda *_: None  # this machine is no rig
 operations.record_release = lambda host: print(*run_state._records.get(host, run_state.HostRecord()).changes, sep="\\n")
 fleet = Path(sys.argv[1])
 planned = plans(fleet, all_roles(fleet), deploying=True)

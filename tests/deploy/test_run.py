@@ -16,7 +16,7 @@ from tests.support.rigs import KEY, ROOT, converged, cpu_rig, planned
 UP = """
 import sys
 from pathlib import Path
-from llamaherd.deploy.hosts import RunOptions
+from llamaherd.deploy.run import RunOptions
 from llamaherd.deploy.run import deploy
 from llamaherd.pipeline.load import plans
 from llamaherd.pipeline.own_roles import all_roles
@@ -33,7 +33,7 @@ APPLY = """
 import json, sys
 from pathlib import Path
 from llamaherd.deploy import run, run_state
-from llamaherd.deploy.hosts import RunOptions
+from llamaherd.deploy.run import RunOptions
 from tests.support.fake import Alone, play_inspections
 
 play_inspections()

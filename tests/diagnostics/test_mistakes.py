@@ -15,8 +15,7 @@ from llamaherd.diagnostics.findings import Finding
 from llamaherd.inventory import schema as fleet
 from llamaherd.inventory.schema import Rig, fleet_file
 from llamaherd.inventory.schema.base import Declared
-from llamaherd.inventory.schema.keys import EXAMPLES
-from llamaherd.inventory.schema_path import container_type, declared_at, key_choices
+from llamaherd.inventory.schema.keys import EXAMPLES, container_type, declared_at, key_choices
 from llamaherd.inventory.yaml_file import Document
 from llamaherd.inventory.yaml_text import Loader
 from tests.support.sample import drawn

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.host.errors import explain_failure
+from llamaherd.deploy.commands import explain_failure
 from tests.support.stores import needs_root
 
 WRITES = [

@@ -206,7 +206,7 @@ def test_a_file_that_is_received_for_ever_fails_with_a_sentence(
 ) -> None:
     (tmp_path / "mine").write_bytes(bytes(1 << 20))
     sent: list[str] = []
-    monkeypatch.setattr(connector.Said, "hear", lambda _self, _stream, line: sent.append(line))
+    monkeypatch.setattr(connector.HostOutput, "hear", lambda _self, _stream, line: sent.append(line))
     monkeypatch.setattr(connector, "transfer_seconds", lambda _: LIMIT)
     play_verb(monkeypatch, READS_SLOWLY)
     with ends_in_time():

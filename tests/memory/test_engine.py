@@ -12,7 +12,7 @@ import pytest
 from benchmarks.memory import computing, kept
 from llamaherd.gguf.header import Header
 from llamaherd.memory import Placement, estimate
-from llamaherd.memory.oracle import MIB, logged, parse_figures, without_draft
+from llamaherd.pipeline.engine_estimate import MIB, parse_figures, parse_server_log, without_draft
 
 CAPTURED: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "data" / "memory_engine.json").read_text(encoding="utf-8")
@@ -46,7 +46,7 @@ def test_as_the_engine_computes(row: dict[str, Any]) -> None:
 def test_as_a_server_allocates(row: dict[str, Any]) -> None:
     """With a draft too, which the tool cannot be asked for."""
     placement = Placement(**row["placement"])
-    ours, engine = estimate(header(row["model"]), placement), logged("\n".join(row["printed"]), 0)
+    ours, engine = estimate(header(row["model"]), placement), parse_server_log("\n".join(row["printed"]), 0)
     assert kept(ours) == pytest.approx(kept(engine), rel=0.01)
     assert ours.host.kv + ours.host.draft.kv == pytest.approx(engine.host.kv, abs=MIB / 10)
     assert ours.host.state + ours.host.draft.state == pytest.approx(engine.host.state, abs=MIB / 10)

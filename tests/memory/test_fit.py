@@ -18,8 +18,16 @@ from llamaherd.inventory.schema.serving import Share
 from llamaherd.memory import Placement, estimate
 from llamaherd.memory.fit import RESERVE, Room, best_fit, changes, fit_in
 from llamaherd.memory.layout import expert_layers_on_cpu, experts_pattern
-from llamaherd.memory.oracle import MIB, NoFigureError, completed, logged, parse_figures, tool_arguments, without_draft
 from llamaherd.memory.placement import HOST
+from llamaherd.pipeline.engine_estimate import (
+    MIB,
+    NoFigureError,
+    parse_figures,
+    parse_server_log,
+    tool_arguments,
+    with_draft_memory,
+    without_draft,
+)
 
 CAPTURED = Path(__file__).parents[1] / "data" / "memory_engine.json"
 GIB = 1024**3
@@ -232,22 +240,22 @@ def test_a_log_is_read_per_device() -> None:
     llama_memory_recurrent:      CUDA0 RS buffer size =   188.44 MiB
     llama_kv_cache:      CUDA0 KV buffer size =    64.00 MiB
     """
-    memory = logged(log, 1)
+    memory = parse_server_log(log, 1)
     assert (memory.devices[0].weights, memory.devices[0].kv) == (1024 * MIB, 704 * MIB)
     assert memory.devices[0].state == round(188.44 * MIB)
     assert memory.host.weights == 512.5 * MIB
     with pytest.raises(NoFigureError):
-        logged("nothing", 1)
+        parse_server_log("nothing", 1)
 
 
 def test_the_draft_is_added_to_the_engines_figures() -> None:
     header, placement = real("35B-A3B Q4_K"), Placement(mtp=2)
     engine = parse_figures("CUDA0 19000 142 1000\nHost 398 0 20")
-    whole = completed(engine, header, placement)
+    whole = with_draft_memory(engine, header, placement)
     assert whole.devices[0].draft == estimate(header, placement).devices[0].draft
     ours, asked = estimate(header, placement).devices[0], estimate(header, without_draft(placement)).devices[0]
     served = whole.devices[0]
     assert (served.weights, served.context - served.draft.state) == (19000 * MIB, 142 * MIB)
     assert served.compute == 1000 * MIB - (asked.compute - ours.compute) < 1000 * MIB
-    with pytest.raises(ValueError, match="saw 1 GPUs where 2"):
-        completed(engine, header, replace(placement, devices=2))
+    with pytest.raises(ValueError, match="printed 1 GPUs, but the instance is on 2"):
+        with_draft_memory(engine, header, replace(placement, devices=2))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from llamaherd.gguf.header import Header, ParameterValue, TensorGroup
 from llamaherd.memory import Memory, Placement, estimate
-from llamaherd.memory.oracle import MIB
 from llamaherd.memory.placement import HOST, pad, row_bytes
+from llamaherd.pipeline.engine_estimate import MIB
 
 EMBEDDING, TOKENS, LAYER = 1024, 1000, 1024 * 1024 * 2
 CAPTURED = Path(__file__).parents[1] / "data" / "memory_engine.json"

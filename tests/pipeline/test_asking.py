@@ -102,7 +102,7 @@ def mib(holds: Holds) -> tuple[int, int, int]:
     ("name", "lock", "sentence"),
     [
         ("worker", LOCK, "ik_llama.cpp has no llama-fit-params"),
-        ("small", LOCK, "engine `image` is an image: only an engine that is built on the host can be asked"),
+        ("small", LOCK, "engine `image` is an image: only an engine that is built on the host can estimate"),
         ("reasoner", hub_lock(), "the header of model `35b` is not in the lock: run `herd lock`"),
     ],
 )
@@ -199,7 +199,7 @@ def test_cards_are_taken_in_the_order_of_on() -> None:
 def test_other_cards_than_declared_are_no_figures() -> None:
     rig = declared()
     found = judge_run(rig, sure(rig, "reasoner"), said("reasoner", "Host 19599 1422 633 "))
-    assert found == "the tool saw 0 GPUs where 2 are meant"
+    assert found == "the tool printed 0 GPUs, but the instance is on 2"
 
 
 # What b11434 printed: of a file that is cut short, of arguments that it refuses, and with too little memory.

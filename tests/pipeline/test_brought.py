@@ -48,7 +48,7 @@ def test_each_file_that_is_not_as_we_brought_it_is_named(plan: Plan) -> None:
         assert found(plan, others, sums) == (False, f"{path} is not there: `herd up` mends that")
         assert found(plan, stats, {**sums, path: "0" * 64}) == (
             False,
-            f"{path} is not as planned: `herd up` mends that",
+            f"{path} differs from the plan: `herd up` mends that",
         )
         for stat in ("777\troot", "755\ttom", "600\troot"):
             ok, detail = found(plan, {**stats, path: stat}, sums)
@@ -101,4 +101,4 @@ def test_the_question_finds_what_lies_there(tmp_path: Path) -> None:
     gate.unlink()
     gate.write_text("#!/bin/sh\n")
     gate.chmod(0o755)
-    assert judged() == (False, "/opt/llamaherd/libexec/wait-healthy is not as planned: `herd up` mends that")
+    assert judged() == (False, "/opt/llamaherd/libexec/wait-healthy differs from the plan: `herd up` mends that")

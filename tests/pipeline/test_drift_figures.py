@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llamaherd.pipeline.diff import SavedChange, SavedRig
-from llamaherd.pipeline.drift_metrics import METRICS, metrics_text
+from llamaherd.pipeline.diff import METRICS, SavedChange, SavedRig, metrics_text
 
 
 def rig(*changes: SavedChange, **more: Any) -> SavedRig:

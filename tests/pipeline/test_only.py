@@ -11,8 +11,8 @@ from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.pipeline import plan as planning
 from llamaherd.pipeline.diff import plan_digest
 from llamaherd.pipeline.fleet_files import locked_facts
+from llamaherd.pipeline.plan import choose_parts
 from llamaherd.pipeline.preview import Preview, preview_changes
-from llamaherd.pipeline.selection import choose_parts
 from llamaherd.plan import Only, Plan
 from llamaherd.role.role import Role
 from roles import ROLES

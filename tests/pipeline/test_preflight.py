@@ -371,7 +371,7 @@ def test_a_host_that_cannot_be_asked_is_one_row() -> None:
         "rows": [
             {
                 "what": "host",
-                "found": "cannot be asked",
+                "found": "unreachable",
                 "wanted": "",
                 "verdict": "refused",
                 "why": "nothing listens",

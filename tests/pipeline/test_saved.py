@@ -168,7 +168,7 @@ def test_one_of_a_later_version_says_so() -> None:
 def test_more_than_is_read_again_is_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = SavedDiff(rigs=(keep(change()),))
     monkeypatch.setattr(diff, "MOST_SAVED_BYTES", 100)
-    with pytest.raises(UserError, match="more than a saved diff may hold"):
+    with pytest.raises(UserError, match="larger than a saved diff may be"):
         saved_diff_bytes(whole, AGAIN)
 
 

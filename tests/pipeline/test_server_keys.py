@@ -95,7 +95,10 @@ def test_none_is_made_while_the_host_does_not_say(fleet: KeylessFleet, what: str
     planned, made = fleet.plans("attic")
     assert made == []
     (doubt,) = [each for each in fleet.doubts if each.code == "LH024"]
-    assert (doubt.severity, "rig `porch` cannot be asked" in doubt.message) == ("warning", True)
+    assert (doubt.severity, "rig `porch`, which may have that key, is unreachable" in doubt.message) == (
+        "warning",
+        True,
+    )
     with pytest.raises(UserError, match="the key of servers of `small`"):
         read_keys(gateway_of(planned["attic"]))
 

@@ -91,9 +91,9 @@ def test_a_wave_says_what_it_is() -> None:
     [
         (0, ("box",), (), "left alone, as box failed: duo, six"),
         (0, ("attic", "box"), (), "left alone, as attic and box failed: duo, six"),
-        (0, (), ("box",), "left alone, as box is not as planned: duo, six"),
-        (0, (), ("attic", "box"), "left alone, as attic and box are not as planned: duo, six"),
-        (0, ("attic",), ("box",), "left alone, as attic failed and box is not as planned: duo, six"),
+        (0, (), ("box",), "left alone, as box does not match the plan: duo, six"),
+        (0, (), ("attic", "box"), "left alone, as attic and box do not match the plan: duo, six"),
+        (0, ("attic",), ("box",), "left alone, as attic failed and box does not match the plan: duo, six"),
         (0, (), (), None),
         (1, ("duo", "six"), (), None),
     ],

@@ -171,7 +171,7 @@ from llamaherd.role.changes import Change, DeferredVerb, RunScript
 
 """
 ODD = "ROLE = Role(name='odd', summary='', {})"
-NONE = "gives what it must not: "
+NONE = "returns an invalid value: "
 BROKEN = {
     "plan": (ODD.format("\n plan=lambda planning: 1 / 0"), 5, "ends in ZeroDivisionError: division by zero"),
     "describe": (ODD.format("describe=lambda plan, _: [plan.rigg]"), 4, "ends in AttributeError"),
@@ -286,9 +286,12 @@ def test_what_a_function_gives_has_no_methods_of_its_own(tmp_path: Path) -> None
             ":4:1: error LH290: role `odd` cannot be loaded: OSError",
         ),
         ("class R:\n  @property\n  def __class__(self): return 1 / 0\nROLE = R()\n", "cannot be loaded: ZeroDivision"),
-        ("ROLE = Role(name=3, summary='')\n", "role `odd` is none: name: "),
-        ("ROLE = Role(name='odd', summary='', tasks=3)\n", "role `odd` is none: tasks: "),
-        ("ROLE = Role(name='odd', summary='\\ud800')\n", "role `odd` is none: a text in it holds half of a character"),
+        ("ROLE = Role(name=3, summary='')\n", "role `odd` is invalid: name: "),
+        ("ROLE = Role(name='odd', summary='', tasks=3)\n", "role `odd` is invalid: tasks: "),
+        (
+            "ROLE = Role(name='odd', summary='\\ud800')\n",
+            "role `odd` is invalid: a text in it holds half of a character",
+        ),
         ("ROLE = Role(name='serve odd', summary='')\n", "the role in this folder is called `serve odd`"),
     ],
 )

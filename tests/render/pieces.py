@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from llamaherd.gguf.header import Header
-from llamaherd.host.state import HostState, PackageState, SystemState
-from llamaherd.host.wsl_state import ScriptState, TextState, WslState
+from llamaherd.host.state import HostState, PackageState, ScriptState, SystemState, TextState, WslState
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedLocal
 from llamaherd.onhost.engine_memory import EstimateInput

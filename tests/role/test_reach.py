@@ -26,7 +26,7 @@ HOST = networks(["127.0.0.1/8", "::1/128", "192.168.1.5/24", "100.64.0.9/32", "f
 BESIDE = RigAddress("192.168.1.5", "192.168.1.77")
 
 
-@pytest.mark.parametrize("problem", ["does not answer", "is refused", "is rejected"])
+@pytest.mark.parametrize("problem", ["does not respond", "is refused", "is rejected"])
 def test_a_port_that_is_shut_to_a_neighbour_is_an_alarm(problem: str) -> None:
     reach = judge_reach(WayThere((BESIDE,)), Tried(((BESIDE, problem),)), DOOR, HOST)
     assert (reach.ok, reach.doubt) == (False, False)
@@ -44,7 +44,7 @@ def test_a_port_that_is_shut_to_a_neighbour_is_an_alarm(problem: str) -> None:
     ],
 )
 def test_what_may_have_another_reason_is_a_doubt(address: RigAddress, words: str) -> None:
-    reach = judge_reach(WayThere((address,)), Tried(((address, "does not answer"),)), DOOR, HOST)
+    reach = judge_reach(WayThere((address,)), Tried(((address, "does not respond"),)), DOOR, HOST)
     assert (reach.ok, reach.doubt, words in reach.detail) == (True, True, True), reach.detail
 
 
@@ -142,7 +142,7 @@ def test_nothing_is_asked_where_no_server_is_for_others() -> None:
 def test_a_door_that_is_shut_fails_its_instance() -> None:
     rig = cpu_rig()
     plan = planned(rig)
-    shut = judge_reach(WayThere((BESIDE,)), Tried(((BESIDE, "does not answer"),)), DOOR, HOST)
+    shut = judge_reach(WayThere((BESIDE,)), Tried(((BESIDE, "does not respond"),)), DOOR, HOST)
     nothing: ProbeOutputs = {}
     report = judged(Rig.model_validate(rig), plan, nothing, {"chat": shut})
     found = {each.name: [check for check in each.checks if check.name == "reach"] for each in report.instances}

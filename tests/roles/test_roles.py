@@ -43,7 +43,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
 
 def names(plan: Plan) -> list[str]:
     """Every line of a run. Which tasks there are, and in which order, golden files say: `tests/render/golden/run_*`."""
-    return ["preflight | can this host become as planned?", *tasks(plan), "all that was declared"]
+    return ["preflight | can the plan be applied?", *tasks(plan), "all that was declared"]
 
 
 def switch_of(name: str) -> str:
@@ -202,7 +202,7 @@ def test_a_port_that_passes_to_its_next_holder_is_not_taken(
     passing = [*VIRGIN, "listens\t1F90", *holder]
     ran = run(plan, VIRGIN, earlier=[passing, passing])
     assert not ran.failed
-    assert caplog.text.count("looking again") == 1
+    assert caplog.text.count("inspecting again") == 1
     assert "serve | chat (systemd)" in ran.changed
 
 
@@ -218,7 +218,7 @@ def test_a_port_that_nobody_names_for_long_is_taken(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"models/moe/sha256": SHA}, f"but the inventory says {SHA}"),
+        ({"models/moe/sha256": SHA}, f"but the inventory declares {SHA}"),
         ({"models/moe/file": "/nowhere/moe.gguf"}, "cannot read /nowhere/moe.gguf: No such file or directory"),
         (
             {"instances/chat/api_key": {"env": "NOBODY_SETS_THIS"}},

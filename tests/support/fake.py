@@ -19,15 +19,15 @@ from pyinfra.api.state import StateStage
 from pyinfra.connectors.fake import FakeConnector
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from llamaherd.deploy import roles as deploys
+from llamaherd.deploy import operations as deploys
 from llamaherd.deploy import run_state
 from llamaherd.host.program import Events
 from llamaherd.host.protocol import BEGIN, END
 from llamaherd.onhost.document import dump
 from llamaherd.pipeline.inspection import install_script
 from llamaherd.plan import Plan
+from llamaherd.role.changes import Services
 from llamaherd.role.role import Role
-from llamaherd.role.services import Services
 from roles import ROLES
 from tests.support.host_lines import inspected
 

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from llamaherd.host.protocol import UnexpectedLineError
-from llamaherd.host.state import HostState
-from llamaherd.host.wsl_state import TextState, WslMachineState, WslState
+from llamaherd.host.state import HostState, TextState, WslMachineState, WslState
 from llamaherd.inventory import wsl_files
 from llamaherd.onhost.document import encode
 from llamaherd.onhost.system import FailedError, Host

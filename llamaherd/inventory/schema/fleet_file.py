@@ -182,7 +182,7 @@ class Tls(Declared):
             )
         if not self.ca and not (self.certificate and self.key):
             help_ = "write `ca: keys/ca` for a CA of your own, or both `certificate` and `key`"
-            raise wrong("nothing says which certificate is shown", help_)
+            raise wrong("no certificate is declared", help_)
         return self
 
 
@@ -248,7 +248,7 @@ class Chat(Declared):
 
     @property
     def loopback(self) -> bool:
-        """Whether only its own host can reach it."""
+        """Return whether only its own host can reach it."""
         return ip_address(self.listen).is_loopback
 
 
@@ -278,7 +278,7 @@ class Gateway(Declared):
 
     @property
     def loopback(self) -> bool:
-        """Whether only its own host can reach it."""
+        """Return whether only its own host can reach it."""
         return ip_address(self.listen).is_loopback
 
 

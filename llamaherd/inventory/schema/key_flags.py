@@ -38,7 +38,7 @@ class Served(Protocol):
 
     @property
     def gpus(self) -> int:
-        """The number of GPUs that the server sees."""
+        """The number of GPUs of the server."""
         ...
 
     @property
@@ -132,7 +132,7 @@ def number(text: str) -> int | float | str:
 
 
 def _threads(text: str) -> Any:
-    """Zero and less starts a thread for every logical processor. The default of a rig is better."""
+    """Return the number of threads; none for 0 and less, which start a thread for every logical processor."""
     value = number(text)
     return Settings() if isinstance(value, int | float) and value <= 0 else value
 
@@ -167,7 +167,7 @@ def _valued(flag: str, *, read: Reader = number, text: Callable[[Any], str] = st
 
 
 def _named(flag: str) -> Spelling:
-    """Return the spelling by one flag whose value is a word, also where it looks like a number."""
+    """Return the spelling by one flag whose value is a word, even if it consists of digits."""
     return _valued(flag, read=str)
 
 
@@ -338,9 +338,10 @@ def _draft_values(spec_type: Reader, *, count: Words, p_min: str, path: str, lay
 
 
 def _write_draft(draft: Draft | None, server: Served) -> Words:
-    """A model of its own drafts once it is named, in b9093; since b9246 it drafts nothing without its type."""
+    """Return llama.cpp's arguments of a draft."""
     if draft is None:
         return ()
+    # In b9093 a model of its own drafts once it is named; since b9246 it drafts nothing without its type.
     kind = "draft-mtp" if draft.mtp else "draft-simple"
     most = "--spec-draft-n-max" if server.knows("--spec-draft-n-max") else "--draft-max"
     least = "--spec-draft-p-min" if server.knows("--spec-draft-p-min") else "--draft-p-min"
@@ -354,7 +355,7 @@ def _write_draft(draft: Draft | None, server: Served) -> Words:
 
 
 def _write_ik_draft(draft: Draft | None, server: Served) -> Words:
-    """Three spellings in 2026; the pinned version's own flags decide."""
+    """Return ik_llama.cpp's arguments of a draft: it had three spellings in 2026, and the pinned version decides."""
     if draft is None:
         return ()
     model = ("--model-draft", server.draft_path) if server.draft_path else ()
@@ -420,7 +421,7 @@ _GENERATION = {"repeat_penalty": "repetition_penalty"}
 
 
 def _write_generation(sampling: Sampling | None, _server: Served) -> Words:
-    """Renamed keys come last, as running servers have them."""
+    """Return vLLM's sampling defaults. Renamed keys come last, as running servers have them."""
     given = sampling.model_dump(exclude_none=True) if sampling else {}
     for key, name in _GENERATION.items():
         if key in given:

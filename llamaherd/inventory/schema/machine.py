@@ -146,12 +146,12 @@ def _instead_of(model: str) -> str:
         size = next((each for each in sizes if round(each / 1024) == int(sized[2])), None)
         if size is not None:
             return f"did you mean `model: {known}{f', memory: {size}MiB' if size != sizes[0] else ''}`?"
-    # What a GPU's number is, no slip tells: GPUs of other numbers are other GPUs.
+    # A number is never a typing mistake: GPUs with other numbers are other GPUs.
     numbers = re.findall(r"\d+", model)
     if close := nearest_name(model, (known for known in CARDS if re.findall(r"\d+", known) == numbers)):
         return f"did you mean `model: {close}`?"
-    asked = "nvidia-smi --query-gpu=name,compute_cap,memory.total --format=csv"
-    return f'correct the name, or add both, such as `architecture: "86", memory: 24576MiB`: `{asked}` shows them'
+    query = "nvidia-smi --query-gpu=name,compute_cap,memory.total --format=csv"
+    return f'correct the name, or add both, such as `architecture: "86", memory: 24576MiB`: `{query}` shows them'
 
 
 class Clocks(Declared):
@@ -201,7 +201,7 @@ class Card(Declared):
         ways = [way for way in ("uuid", "pci", "index") if getattr(self, way) is not None]
         if len(ways) > 1:
             shown = " and ".join(f"`{way}`" for way in ways)
-            raise wrong(f"{shown} both say which GPU it is", f"leave out `{ways[1]}`", at=ways[1])
+            raise wrong(f"{shown} both identify the GPU", f"leave out `{ways[1]}`", at=ways[1])
         return self
 
     @property

@@ -76,7 +76,7 @@ class Tune(Declared):
     """The defaults of `herd tune` for an instance."""
 
     for_: Annotated[Literal["turn", "decode", "throughput", "efficiency"], Field(alias="for")] = "turn"
-    """The objective: an agent's turn, one response, parallel responses in all slots, or the energy of a turn."""
+    """The objective: the turn of an agent, one response, parallel responses in all slots, or the energy per turn."""
     budget: Duration | None = None
     """The longest duration of a search, `30s` to `6h`. Default: `45m`."""
     quality: Quality | None = None
@@ -268,7 +268,7 @@ class Instance(Declared):
     sampling: Sampling | None = None
     """The default sampling of requests."""
     thinking: bool | None = None
-    """Whether the model thinks before it answers. Default: what its chat template does."""
+    """Whether the model thinks before its response. Default: what its chat template does."""
     cache_reuse: Annotated[int, Field(ge=0, le=MOST_INT)] | None = None
     """The shortest part of an earlier prompt that is reused, in tokens."""
     expect: Expect | None = None

@@ -89,7 +89,7 @@ class Source(Declared):
         if self.git is not None and self.commit is None and self.ref is None:
             raise wrong("the repository has no commit", "add `ref: b11434`, or another tag or branch")
         if self.commit is not None and self.ref is not None:
-            message = "`commit` and `ref` both say which commit of the repository it is"
+            message = "`commit` and `ref` both set the commit of the repository"
             raise wrong(message, "leave out `ref`, or `commit` to let `herd lock` resolve the other", at="ref")
         if self.archive is not None and self.sha256 is None:
             raise wrong("the archive's hash is missing", f"add `sha256:` and what {_summed(self.archive)} prints")
@@ -167,7 +167,7 @@ class Engine(Declared):
         if self.image is not None and len(given) > 1:
             raise wrong("the engine is built or an image, and not both", f"leave out `{given[0]}` or `image`")
         if self.source and self.ref not in (None, self.source.ref, self.source.commit):
-            raise wrong("`ref` and `source` both say which version it is", "leave out `ref`", at="ref")
+            raise wrong("`ref` and `source` both set the version", "leave out `ref`", at="ref")
         return self
 
     @property

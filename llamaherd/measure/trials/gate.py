@@ -50,7 +50,7 @@ from llamaherd.measure.trials.trial import (
 from llamaherd.pipeline.history import NEWEST_RELEASES, query_past
 from llamaherd.pipeline.release import Past
 from llamaherd.plan import GatePlan, InstancePlan, Plan, digest
-from llamaherd.role.services import GateRefusal, GateRequest
+from llamaherd.role.changes import GateRefusal, GateRequest
 from llamaherd.text.numbers import show_seconds, utc_stamp
 
 WRITING = ("code", "prose")

@@ -153,7 +153,7 @@ def test_a_container_that_is_held_to_less_by_hand_is_made_anew(converged: Bench)
         (["rm -rf /opt/llamaherd/libexec"], ["/opt/llamaherd/libexec/wait-healthy is not there"]),
         (
             ["rm wait-healthy", "echo >>fetcher/llamaherd/onhost/fetch/job.py", "chmod 644 started"],
-            ["wait-healthy is not there", "fetch/job.py is not as planned", "libexec/started has mode 644"],
+            ["wait-healthy is not there", "fetch/job.py differs from the plan", "libexec/started has mode 644"],
         ),
     ],
 )

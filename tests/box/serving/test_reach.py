@@ -100,7 +100,7 @@ def reach(bench: Bench) -> dict[str, list[tuple[bool, str]]]:
 
 
 def test_a_firewall_that_shuts_a_declared_port_is_seen(in_the_lan: Bench) -> None:
-    for verdict, words in (("DROP", "does not answer"), ("REJECT --reject-with tcp-reset", "is refused")):
+    for verdict, words in (("DROP", "does not respond"), ("REJECT --reject-with tcp-reset", "is refused")):
         rule = f"INPUT -i eth0 -p tcp --dport {PORTS['chat']} -j {verdict}"
         in_the_lan.sh(f"iptables -I {rule}")
         try:

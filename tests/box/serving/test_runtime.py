@@ -21,7 +21,7 @@ NVCC = "#!/bin/sh\necho 'Cuda compilation tools, release {0}, V{0}.88'\n"
 # The roles under test, before what they change anything for.
 DEPLOY = """\
 from pyinfra import host
-from llamaherd.deploy.roles import apply_role, preflight
+from llamaherd.deploy.operations import apply_role, preflight
 from llamaherd.plan import Plan
 from roles import ROLES
 from tests.support.fake import SERVICES

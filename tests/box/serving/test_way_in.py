@@ -21,7 +21,7 @@ from tests.box.slot import PORTS_OF_A_SLOT, SLOT, slotted
 # The role under test alone.
 DEPLOY = """\
 from pyinfra import host
-from llamaherd.deploy.roles import apply_role
+from llamaherd.deploy.operations import apply_role
 from llamaherd.plan import Plan
 from roles import ROLES
 from tests.support.fake import SERVICES

@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.fleet.dashboards import DASHBOARDS, Dashboard, Query
-from llamaherd.pipeline.diff import SavedChange, SavedRig
-from llamaherd.pipeline.drift_metrics import metrics_text
+from llamaherd.pipeline.diff import SavedChange, SavedRig, metrics_text
 from llamaherd.plan import GatewayFigures
 from tests.support import gateway
 from tests.support.gateway import free_port, made, rig_at, until

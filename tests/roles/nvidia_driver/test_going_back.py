@@ -10,7 +10,7 @@ import pytest
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.state import HostState, RefusedDriver
 from llamaherd.inventory.schema import Connect
-from llamaherd.pipeline.selection import tasks_of
+from llamaherd.pipeline.plan import tasks_of
 from llamaherd.plan import Plan
 from llamaherd.role.role import Run
 from roles.nvidia_driver import ROLE

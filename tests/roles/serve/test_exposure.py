@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llamaherd.plan import TextFile
-from llamaherd.plan.gateway import GatewayFigures
-from llamaherd.plan.monitoring import ExporterPlan, MonitoringPlan
+from llamaherd.plan.fleet import ExporterPlan, GatewayFigures, MonitoringPlan
 from roles.serve.onhost.model import Listening, VerifiedServers
 from roles.serve.verify import exposure_checks
 from tests.support.gateway import gateway_of, gateway_plans

@@ -11,8 +11,8 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.memory.facts import rig_facts
+from llamaherd.pipeline.plan import choose_parts
 from llamaherd.pipeline.preview import preview_changes
-from llamaherd.pipeline.selection import choose_parts
 from llamaherd.plan import Estimate, Grows, Holds, InstancePlan, Plan
 from roles import ROLES
 from roles.serve.changes import unit_changes

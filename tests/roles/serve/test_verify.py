@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.plan import Endpoint, InstancePlan, ServerSpec
+from llamaherd.plan.artifacts import Planned
 from llamaherd.plan.backends import BACKENDS, server_definition
-from llamaherd.plan.base import Planned
 from tests.support.rigs import DIGEST, cpu_rig, gpu_rig, planned, reached, served
 
 BOXED = next(each for each in planned(gpu_rig()).instances if each.backend == "compose")
