@@ -1,6 +1,6 @@
-"""HTTP with servers that may lie: no answer takes more bytes or more time than an honest one needs.
+"""An HTTP client whose responses are limited in bytes and time.
 
-It imports the client, so it is itself imported where something is asked.
+The import takes time, so modules import it in the function that sends a request.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing_extensions import override
 from llamaherd.text.numbers import show_size
 
 _WATCH = "llamaherd.watch"
-"""Under this name a request carries who watches it; redirects hand it on."""
+"""The extension of a request that holds its watch; redirects pass it on."""
 
 
 _MOST_ON_THE_WAY = 1 << 20
-"""Bytes of what stands beside a redirect, which nobody looks at."""
+"""The most bytes in the body of a redirect, which is unused."""
 
 
 class ExcessError(Exception):
-    """An answer that no honest server gives: a clause to follow the server's name."""
+    """A response beyond its limits. The message is a clause that follows the server's name."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What an answer may take, redirects before it included: bytes of a body, and seconds.
+    """Limits of a response, including the redirects before it: bytes of a body, and seconds.
 
-    `silence` may pass before an answer begins and between two of its bytes. After twice that it must have come at
-    `slowest` bytes a second at least, on average, and it must be there within `total`.
+    `silence` is the limit before the first byte, and between two bytes. After twice that time, the average must be at
+    least `slowest` bytes a second. `total` limits the whole response.
     """
 
     body: int
@@ -45,16 +45,16 @@ class Bounds:
 
 
 class BoundedClient(httpx2.Client):
-    """A client whose every answer keeps within bounds. Raises ExcessError besides what httpx2 raises."""
+    """A client that limits each response. Raises ExcessError and the errors of httpx2."""
 
     def __init__(self, bounds: Bounds, max_redirects: int = 5) -> None:
         super().__init__(
             timeout=bounds.silence,
             follow_redirects=True,
             max_redirects=max_redirects,
-            # A few hundred bytes of an encoded answer can stand for gigabytes.
+            # A few hundred bytes of an encoded response can stand for gigabytes.
             headers={"Accept-Encoding": "identity"},
-            # A connection that is used again would not be told to who watches.
+            # A reused connection would not be traced.
             limits=httpx2.Limits(max_keepalive_connections=0),
             event_hooks={"response": [_bind]},
         )
@@ -62,7 +62,7 @@ class BoundedClient(httpx2.Client):
 
     @override
     def send(self, request: httpx2.Request, **how: Any) -> httpx2.Response:
-        """Send a request, and see to it that its answer begins in time."""
+        """Send a request. Raise ExcessError if the response does not begin in time."""
         watch = _Watch(self._bounds)
         request.extensions = {**request.extensions, "trace": watch.trace, _WATCH: watch}
         try:
@@ -74,7 +74,7 @@ class BoundedClient(httpx2.Client):
 
 
 class _Watch:
-    """Cuts the connection once an answer is overdue: a byte now and then keeps every timeout of a socket waiting."""
+    """Closes the connection of an overdue response: single bytes would reset the timeout of a socket for ever."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
@@ -86,13 +86,13 @@ class _Watch:
         threading.Thread(target=self._cut_when_due, daemon=True).start()
 
     def trace(self, _name: str, info: Mapping[str, Any]) -> None:
-        """Learn which connection it is, which changes with TLS and with redirects."""
+        """Store the current socket, which TLS and redirects replace."""
         get_extra_info = getattr(info.get("return_value"), "get_extra_info", None)
         if get_extra_info:
             self._socket = get_extra_info("socket")
 
     def body(self, pieces: Iterable[bytes], *, leads_on: bool) -> Iterator[bytes]:
-        """The body of an answer, or of one that leads on to another, while it keeps within bounds."""
+        """Yield the body of a response, or of a redirect. Raise ExcessError beyond its limits."""
         most = min(self._bounds.body, _MOST_ON_THE_WAY) if leads_on else self._bounds.body
         size = 0
         with self.minding():
@@ -100,13 +100,13 @@ class _Watch:
                 size += len(piece)
                 self._got += len(piece)
                 if size > most:
-                    raise ExcessError(f"answers with more than {show_size(most)}")
+                    raise ExcessError(f"sends more than {show_size(most)}")
                 self._refuse_late()
                 yield piece
 
     @contextmanager
     def minding(self) -> Iterator[None]:
-        """Turn what a cut connection looks like into what it is."""
+        """Raise ExcessError instead of the transport error of a connection that the watch has closed."""
         try:
             yield
         except httpx2.TransportError:
@@ -114,12 +114,12 @@ class _Watch:
             raise
 
     def stop(self) -> None:
-        """The answer is there, or not wanted any more."""
+        """End the watch: the response is complete, or no longer needed."""
         self._over.set()
 
     def _refuse_late(self) -> None:
         if self._late or self._due() < time.monotonic():
-            raise ExcessError("answers too slowly") from None
+            raise ExcessError("responds too slowly") from None
 
     def _due(self) -> float:
         bounds = self._bounds
@@ -130,14 +130,14 @@ class _Watch:
             if self._due() < time.monotonic():
                 self._late = True
                 if self._socket is not None:
-                    # By the plain socket's own method: that of TLS would pull the rug from under who reads.
+                    # The method of the plain socket: that of a TLS socket would break a reader in another thread.
                     with suppress(OSError):
                         socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
                 return
 
 
 class _BoundedStream(httpx2.SyncByteStream):
-    """A body that is counted while it comes."""
+    """A body whose bytes are counted as they arrive."""
 
     def __init__(self, inner: httpx2.SyncByteStream, watch: _Watch, *, leads_on: bool) -> None:
         self._inner = inner
@@ -156,10 +156,10 @@ class _BoundedStream(httpx2.SyncByteStream):
 
 
 def _bind(response: httpx2.Response) -> None:
-    """Have a body counted before anybody reads of it, be it that of a redirect."""
+    """Limit the body of a response, also of a redirect."""
     encoding = response.headers.get("Content-Encoding", "identity")
     if encoding.strip().lower() not in ("", "identity"):
-        raise ExcessError("encodes its answer, though it was asked not to")
+        raise ExcessError("encodes its response, though the request allows only `identity`")
     if isinstance(response.stream, httpx2.SyncByteStream):
         watch = response.request.extensions[_WATCH]
         response.stream = _BoundedStream(response.stream, watch, leads_on=response.has_redirect_location)

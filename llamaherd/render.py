@@ -1,7 +1,7 @@
-"""Templates to text. A name that a template wants and does not get is an error, never an empty string.
+"""Render templates to text. A missing variable is an error, never an empty string.
 
-Nothing lands in a text by chance: what a template prints went through a function of `quoting.py`, or is itself a text
-that was made here, or is a number or a plain word. Anything else is an error, whatever a template forgot.
+A template may print the result of a function in `quoting.py`, a rendered text, a number or a plain word. Any other
+value is an error, so that a template cannot forget to quote.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ FILTERS = {
     "url_host": quoting.url_host,
     "haproxy_format": quoting.haproxy_format,
 }
-"""By the names that templates call them."""
+"""The filters of templates, by name."""
 
 
 class UnquotedError(TypeError):
-    """A template prints a value that no quoting function has seen."""
+    """A template prints a value without a quoting function."""
 
 
 class _Environment(Environment):
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """A text that stands between quotes in a template is the template's own, such as `{{ "{{.Id}}" }}`."""
+        """Parse a template. A quoted text in an expression, such as `{{ "{{.Id}}" }}`, is text of the template."""
         tree = super()._parse(source, name, filename)
         for printed in tree.find_all(nodes.Output):
             printed.nodes = [
@@ -55,7 +55,7 @@ class _Environment(Environment):
 
 @cache
 def template_environment() -> Environment:
-    """The one environment that templates are read in."""
+    """Return the environment of all templates."""
     made = _Environment(
         loader=FileSystemLoader(TEMPLATES),
         bytecode_cache=_compiled(),
@@ -77,9 +77,9 @@ def template_environment() -> Environment:
 
 
 def _compiled() -> FileSystemBytecodeCache | None:
-    """Templates that were compiled by an earlier run, beside what Python itself compiled, and trusted as that is.
+    """Return the cache of compiled templates, in the folder of Python's bytecode; None if it is not writable.
 
-    None for whom may write nothing there. What a template becomes hangs on this module, too, and on Jinja.
+    Its name depends on this module, on the quoting functions and on Jinja, because the compiled code does.
     """
     folder = Path(cache_from_source(__file__)).parent
     if sys.dont_write_bytecode or not os.access(folder, os.W_OK):
@@ -91,17 +91,17 @@ def _compiled() -> FileSystemBytecodeCache | None:
 
 
 def render(template: str, **values: Any) -> Written:
-    """The text of a template under templates/."""
+    """Return the text of a template in templates/. Raise UnquotedError, or jinja2's UndefinedError."""
     return Written(template_environment().get_template(template).render(**values))
 
 
 def render_file(template: Path, **values: Any) -> Written:
-    """The text of a template that lies elsewhere, such as in the folder of a fleet's own role."""
+    """Return the text of a template in another folder, such as that of a fleet's own role. Raise as `render`."""
     return Written(template_environment().from_string(template.read_text(encoding="utf-8")).render(**values))
 
 
 def _printable(value: object) -> object:
-    """A value that may land in a text as it is. Raises UnquotedError."""
+    """Return a value that needs no quoting. Raise UnquotedError for others."""
     if isinstance(value, Written | Undefined):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -112,7 +112,7 @@ def _printable(value: object) -> object:
 
 
 def _joined(values: Iterable[object], between: str = "") -> str:
-    """Jinja's own, but that parts which may each be printed may be so together."""
+    """Join values as Jinja does. The result needs no quoting if none of the parts does."""
     parts = list(values)
     text = between.join(map(str, parts))
     try:

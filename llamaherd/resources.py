@@ -1,4 +1,4 @@
-"""Where the files lie that come along with the code: beside the package in a checkout, inside it in a wheel."""
+"""Paths of the files that are shipped with the code: next to the package in a checkout, inside it in a wheel."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _PACKAGE = Path(__file__).resolve().parent
 _IN_A_WHEEL = _PACKAGE / "_data"
 
 ROOT = _IN_A_WHEEL if _IN_A_WHEEL.is_dir() else _PACKAGE.parent
-"""The folder that holds what pyproject.toml puts into a wheel, under the names that a checkout has for it."""
+"""The folder of these files, under the names that they have in a checkout."""
 
 DEPLOY = ROOT / "deploy.py"
-"""What pyinfra does to a host, for the deploy.py of a fleet's folder to include."""
+"""The deployment for pyinfra. The `deploy.py` of a fleet's folder includes it."""
 
 TEMPLATES = ROOT / "templates"
 DOCS = ROOT / "docs"
