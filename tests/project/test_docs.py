@@ -23,7 +23,7 @@ from llamaherd.engines.flags import catalogues
 from llamaherd.gguf.header import Header, TensorGroup
 from llamaherd.inventory.schema import Draft, Fleet, Instance, Rig
 from llamaherd.inventory.schema.fleet_file import FleetFile
-from llamaherd.inventory.schema.key_flags import IK, KEY_FLAGS, LLAMA, VLLM
+from llamaherd.inventory.schema.key_flags import KEY_FLAGS
 from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.inventory.yaml_text import Loader
 from llamaherd.lock import Lock, LockedFile, LockedLocal, LockedModel
@@ -302,7 +302,7 @@ def test_known_cards_and_versions_are_named() -> None:
     assert [version for version in versions if f"`{version}`" not in described["engines.NAME"]] == []
 
 
-KINDS = (LLAMA, IK, VLLM)
+KINDS = tuple(DIALECTS)
 
 
 def rows_of_keys() -> list[str]:
