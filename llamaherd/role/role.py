@@ -93,7 +93,7 @@ class Planning:
 class PlanPart:
     """What one role adds to the plan. Packages, files and repositories of all roles are put together.
 
-    `own` is a value of a fleet's role, in JSON: it is kept in `Plan.parts` under the role's name.
+    `own` is a value that only the role itself needs, in JSON: it is kept in `Plan.parts` under the role's name.
     """
 
     packages: frozenset[str] = frozenset()
@@ -279,7 +279,7 @@ class Role:
     section: Literal["machine", "cards", "driver"] = "machine"
     """The part of the report that contains its checks."""
     describe: Callable[[Plan, Mapping[str, Estimate | str]], Iterable[str]] = _nothing
-    """Returns its lines of `herd show`; the mapping has engines' estimates of instances' memory, by name."""
+    """Returns its lines of `herd plan`; the mapping has engines' estimates of instances' memory, by name."""
 
     @property
     def thing(self) -> str:
