@@ -179,7 +179,7 @@ def test_a_meter_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_server_that_drips_what_it_counts_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "LONGEST_ANSWER", LIMIT)
+    monkeypatch.setattr(requests, "LONGEST_RESPONSE", LIMIT)
     before, began = threading.active_count(), time.monotonic()
     drips = [(0.0, PLAIN), *((0.05 * number, b"#") for number in range(60))]
     with Played(lambda _: iter(drips)) as server, ends_in_time():
