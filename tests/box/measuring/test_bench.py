@@ -207,10 +207,10 @@ def test_somebody_who_comes_meanwhile(measured: Bench) -> None:
         for asking in [pool.submit(ask_on) for _ in range(3)]:
             asking.result()
     said = first.result().output
-    assert "busy: chat answers" in said, said
+    assert "busy: chat serves" in said, said
     assert "of other clients" in said
     excluded = {run.excluded for cell in newest(measured).cells for run in cell.runs if run.excluded}
-    assert any(each.startswith("meanwhile chat answers") for each in excluded), excluded
+    assert any(each.startswith("meanwhile chat serves") for each in excluded), excluded
 
 
 def test_ctrl_c_keeps_what_there_is(measured: Bench) -> None:

@@ -68,7 +68,7 @@ def test_one_of_a_group_is_measured_alone_and_the_group_comes_back(supply: Suppl
     preset = bench.sh("cat /etc/llamaherd/presets/card-*.ini")
     supply.hub.push(REPO, {FILE: TINY_MOE.read_bytes() + secrets.token_bytes(64)})
     ended = bench.killed(signal.SIGINT, lambda line: line.startswith("block 1"), [HERD, *TRY], **supply.private)
-    assert "measures guesser beside what serves" in ended.output
+    assert "measures guesser against the current ones" in ended.output
     bench.sh("timeout 300 sh -c 'until systemctl -q is-active llama-card; do sleep 0.5; done'")
     assert bench.sh("cat /etc/llamaherd/presets/card-*.ini") == preset
     again = bench.deploy(**supply.private)
