@@ -273,7 +273,7 @@ def _wrong_value(key: str, kind: str, value: str) -> SettingFault | None:
             doubled = re.sub(r"\\+", r"\\\\", value)
             return SettingFault(WRONG_SETTING, "a single backslash is no backslash to WSL", f"write `{key}={doubled}`")
         case _ if "|" in kind and value.lower() not in kind.lower().split("|"):
-            return SettingFault(WRONG_SETTING, f"`{value}` does not do for `{key}`", nearest(value, kind.split("|")))
+            return SettingFault(WRONG_SETTING, f"invalid value `{value}` for `{key}`", nearest(value, kind.split("|")))
     return None
 
 

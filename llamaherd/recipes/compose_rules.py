@@ -407,7 +407,7 @@ class _Rules:
         yield from self._ports(first, second)
         name = second.declared.get("container_name")
         if name and name == first.declared.get("container_name"):
-            message = f"`{first.name}` and `{second.name}` both want to be the container `{name}`"
+            message = f"`{first.name}` and `{second.name}` both name their container `{name}`"
             yield self._fault(WANTED_TWICE, (*second.path, "container_name"), message, "give each a name of its own")
         both = [each.server for each in (first, second) if each.server and each.server.program == "vllm"]
         shares = [gpu_utilization(server) for server in both]

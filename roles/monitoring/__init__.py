@@ -185,8 +185,8 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
         if is_port_taken(port, plan, state) and not ours and package not in seen.idle:
             yield Refusal(
                 f"port {port} of {package} is taken by something else",
-                f"see by what with `ss -ltnp 'sport = :{port}'`; the distribution's own, where somebody has changed "
-                f"it, ends by `systemctl disable --now {package}`",
+                f"`ss -ltnp 'sport = :{port}'` shows the program; if it is the distribution's {package}, run "
+                f"`systemctl disable --now {package}`",
                 "monitoring",
             )
 

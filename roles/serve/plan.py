@@ -161,7 +161,7 @@ def dialect_input(rig: Rig, name: str, facts: InstanceFacts, model: ModelPlan, d
     declared = rig.instances[name]
     engine = rig.engines[declared.engine]
     if facts.header is None and declared.moves_experts:
-        raise NotLockedError(f"the header of model `{declared.model}`, which tells the experts of `{name}`,")
+        raise NotLockedError(f"the header of model `{declared.model}`, which lists the experts of `{name}`,")
     moved = experts_on_cpu(declared, facts.header) if facts.header else None
     return Server(
         declared=declared,

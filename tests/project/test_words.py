@@ -71,11 +71,21 @@ def messages(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         if ast.unparse(call.func).startswith("re."):
             skipped |= {id(node) for node in ast.walk(call)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
-            text = QUOTED.sub("", node.value)
-            if len(re.findall(r"[a-z]{2,}\s", text)) >= 2 and "\n#" not in text and not text.startswith("#!"):
-                yield node.lineno, text
+    # The parts of an f-string are one text: alone, a part between two values in backquotes looks like a quotation.
+    formatted = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) and id(node) not in skipped]
+    skipped |= {id(part) for node in formatted for part in node.values}
+    texts = [(node.lineno, "".join(_text(part) for part in node.values)) for node in formatted]
+    plain = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in skipped)
+    texts += [(node.lineno, node.value) for node in plain if isinstance(node.value, str)]
+    for line, value in texts:
+        text = QUOTED.sub("", value)
+        if len(re.findall(r"[a-z]{2,}\s", text)) >= 2 and "\n#" not in text and not text.startswith("#!"):
+            yield line, text
+
+
+def _text(part: ast.expr) -> str:
+    """Return a part of an f-string; `{}` for a value."""
+    return str(part.value) if isinstance(part, ast.Constant) else "{}"
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -157,8 +157,9 @@ def test_it_runs_no_script_and_asks_for_nothing(browser: Chromium, page: Path) -
 
 
 def test_two_hundred_results_are_drawn_within_a_second(browser: Chromium, tmp_path: Path) -> None:
-    """Once in ten times: other tests use this machine, too."""
+    """The second is processor time, of which the page usually takes a quarter: other programs do not lengthen it."""
     file = tmp_path / "many.html"
     every = tuple(measured(each) for each in many(200))
     file.write_text(render_report(Gathered(every, ()), "html"), encoding="utf-8")
-    assert any(browser.open(file) <= 1.0 for _ in range(10))
+    browser.open(file)
+    assert 0 < browser.processor_seconds() <= 1.0
