@@ -70,7 +70,7 @@ lock_wait_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, callback=_store_json, help="Print one JSON document.")
 
 
-def _declared(path: Path | None) -> Mapping[str, Rig]:
+def declared_rigs(path: Path | None) -> Mapping[str, Rig]:
     """Return the rigs of an inventory, to complete their names; none if the inventory has mistakes."""
     from llamaherd.pipeline.load import inventory_path, rigs  # late: the help of a command needs no inventory
 
@@ -82,12 +82,12 @@ def _declared(path: Path | None) -> Mapping[str, Rig]:
 
 def complete_rigs(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """Return the inventory's rigs that begin with a word."""
-    return [CompletionItem(name) for name in _declared(context.obj) if name.startswith(typed)]
+    return [CompletionItem(name) for name in declared_rigs(context.obj) if name.startswith(typed)]
 
 
 def complete_instances(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """Return the instances and groups of the rig that is named before them."""
-    rig = _declared(context.obj).get(context.params.get("rig") or "")
+    rig = declared_rigs(context.obj).get(context.params.get("rig") or "")
     names = sorted({*rig.instances, *rig.servers}) if rig else []
     return [CompletionItem(name) for name in names if name.startswith(typed)]
 
@@ -97,7 +97,7 @@ def complete_parts(context: click.Context, _parameter: click.Parameter, typed: s
     from llamaherd.pipeline.load import inventory_path
     from llamaherd.pipeline.own_roles import all_roles
 
-    instances = {name for rig in _declared(context.obj).values() for name in rig.servers}
+    instances = {name for rig in declared_rigs(context.obj).values() for name in rig.servers}
     try:
         roles = {role.thing for role in all_roles(inventory_path(context.obj))}
     except InventoryError:

@@ -1,0 +1,99 @@
+"""Arguments that name an instance: `RIG/INSTANCE`, an instance that one rig has, or a rig with one instance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import click
+from click.shell_completion import CompletionItem
+
+from llamaherd.cli.common import declared_rigs, echo
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.diagnostics.spelling import nearest_name
+from llamaherd.inventory.schema import Rig
+
+
+class Target(NamedTuple):
+    """An instance or a group of a rig."""
+
+    rig: str
+    instance: str
+
+    def __str__(self) -> str:
+        """Return `RIG/INSTANCE`."""
+        return f"{self.rig}/{self.instance}"
+
+
+def complete_targets(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Return the `RIG/INSTANCE` of the inventory that begin with a word, or whose instance does."""
+    names = _targets(declared_rigs(context.obj))
+    found = [str(name) for name in names if str(name).startswith(typed)]
+    return [CompletionItem(name) for name in found or [str(name) for name in names if name.instance.startswith(typed)]]
+
+
+target_argument = click.argument("target", metavar="[RIG/]INSTANCE", shell_complete=complete_targets)
+optional_target_argument = click.argument(
+    "target", metavar="[[RIG/]INSTANCE]", required=False, shell_complete=complete_targets
+)
+
+
+def find_target(rigs: Mapping[str, Rig], word: str | None, second: str | None = None) -> Target:
+    """Return the instance or group that a command names; without a word, the only server of the inventory.
+
+    `second` is the instance in the old spelling `RIG INSTANCE`. For it and for `RIG.INSTANCE`, print the new spelling.
+    Raise UserError if no instance or several instances have the name.
+    """
+    new = f"{word}/{second}" if second else _with_slash(rigs, word)
+    found = _matches(rigs, new)
+    if len(found) != 1:
+        raise _not_one(rigs, new, found)
+    old = f"{word} {second}" if second else word
+    if old != new:
+        echo(f"`{old}` is an old spelling: write `{found[0]}`", err=True)
+    return found[0]
+
+
+def _not_one(rigs: Mapping[str, Rig], word: str | None, found: list[Target]) -> UserError:
+    """Return why a word names no instance, or several."""
+    known = found or _targets(rigs)
+    if not known:
+        return UserError("the inventory has no instance", "declare one below `instances:` of a rig")
+    names = [str(each) for each in known]
+    more = len(names) - _MOST_NAMED
+    help_ = f"name one of {', '.join(names[:_MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
+    if word is None:
+        return UserError("the inventory has several servers", help_)
+    if found:
+        return UserError(f"`{word[:80]}` is the name of several instances", help_)
+    if near := nearest_name(word, names) or nearest_name(word, {each.instance for each in known}):
+        help_ = f"did you mean `{near}`?"
+    return UserError(f"there is no instance `{word[:80]}`", help_)
+
+
+_MOST_NAMED = 8
+"""Instances that a message lists."""
+
+
+def _targets(rigs: Mapping[str, Rig]) -> list[Target]:
+    """Return all instances and groups."""
+    return [Target(name, each) for name, rig in rigs.items() for each in dict.fromkeys([*rig.instances, *rig.servers])]
+
+
+def _with_slash(rigs: Mapping[str, Rig], word: str | None) -> str | None:
+    """Return the new spelling of a word: `RIG/INSTANCE` for `RIG.INSTANCE`."""
+    if word and "/" not in word and "." in word:
+        rig, _, instance = word.rpartition(".")
+        return f"{rig}/{instance}" if rig in rigs else word
+    return word
+
+
+def _matches(rigs: Mapping[str, Rig], word: str | None) -> list[Target]:
+    """Return the instances that a word may name: by rig and instance, by instance, or the servers of a rig."""
+    servers = [Target(name, server) for name, rig in rigs.items() for server in rig.servers]
+    if word is None:
+        return servers if len(servers) == 1 else []
+    if "/" in word:
+        return [each for each in _targets(rigs) if str(each) == word]
+    named = [each for each in _targets(rigs) if each.instance == word]
+    return named or [each for each in servers if each.rig == word]
