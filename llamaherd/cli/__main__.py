@@ -91,3 +91,7 @@ def _end(output: Output, code: int) -> int:
     if code > 128:
         os._exit(code)  # do not wait for threads that wait for hosts
     return code
+
+
+if __name__ == "__main__":
+    main()

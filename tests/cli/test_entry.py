@@ -258,3 +258,9 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_the_package_runs_as_a_module() -> None:
+    words = [sys.executable, "-m", "llamaherd.cli", "--version"]
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ended.stdout == subprocess.run([HERD, "--version"], capture_output=True, text=True, check=True).stdout
