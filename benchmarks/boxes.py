@@ -98,7 +98,7 @@ def herd(*arguments: str) -> str:
 
 def plans(inventory: Path) -> dict[str, Any]:
     """The plan of each of its hosts, as a value of JSON."""
-    made: dict[str, Any] = json.loads(herd("-i", str(inventory), "plan", "--json"))
+    made: dict[str, Any] = json.loads(herd("-i", str(inventory), "show", "--json"))
     return made
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from llamaherd.cli.common import FAILED, confirm_or_exit, counted, echo
-from llamaherd.cli.diff import read_saved_or_exit, require_saved_or_exit
+from llamaherd.cli.plan import read_saved_or_exit, require_saved_or_exit
 from llamaherd.cli.rigs import (
     plans_or_exit,
     previews_or_exit,

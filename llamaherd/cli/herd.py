@@ -6,6 +6,7 @@ inventory; 130 interrupted.
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -31,9 +32,10 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "schema": "Print the JSON Schema of a file, for editors.",
     },
     "Change hosts": {
-        "plan": "Show exactly what will be on each host.",
+        "plan": "Show what `herd up` would change.",
+        "diff": "The same as `herd plan`.",
+        "show": "Show the desired state of each host.",
         "preflight": "Compare each host with the plan, without changing it.",
-        "diff": "Show what `herd up` would change, and why.",
         "up": "Apply the plan to the hosts.",
         "history": "List the releases of each host.",
         "rollback": "Restore the servers of an earlier release.",
@@ -63,7 +65,13 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-MODULES: Mapping[str, str] = {"clients": "users", "drain": "gateway", "ready": "gateway", "rollback": "history"}
+MODULES: Mapping[str, str] = {
+    "clients": "users",
+    "diff": "plan",
+    "drain": "gateway",
+    "ready": "gateway",
+    "rollback": "history",
+}
 """The modules of commands that share one. Other commands have a module of their name."""
 
 
@@ -164,7 +172,7 @@ def _ended(number: int, _frame: object) -> NoReturn:
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="\b\nExamples:\n"
     "  herd check                      report mistakes in ./inventory\n"
-    "  herd plan box                   show what will be on the host\n"
+    "  herd plan box                   show what `herd up` would change\n"
     "  herd up box && herd verify box  apply the plan, and check the running servers\n"
     "  herd up -i ~/fleet              use another inventory",
 )
@@ -175,8 +183,10 @@ def _ended(number: int, _frame: object) -> NoReturn:
 def main(context: click.Context, as_json: bool) -> None:
     """Turn bare machines into verified LLM servers, as declared in YAML.
 
-    -i and --json work before and after the command. Of two inventories, the last is used.
+    -i and --json work before and after the command. Of two inventories, the last is used. NO_COLOR=1 turns colours off.
     """
+    if os.environ.get("NO_COLOR"):
+        context.color = False
     command = main.get_command(context, context.invoked_subcommand or "")
     if command and as_json and not any(parameter.name == "as_json" for parameter in command.params):
         raise click.UsageError(f"`herd {command.name}` has no JSON output; leave out --json", context)

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from llamaherd.cli.change_lines import change_row, print_rows
 from llamaherd.cli.common import UNUSABLE, counted, echo, fail, print_findings, read_or_exit
 from llamaherd.deploy.proposals import proposed_changes
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.program import packed_program
 from llamaherd.inventory.api_keys import ServerKey
 from llamaherd.inventory.schema import Rig
-from llamaherd.pipeline.diff import Causes
+from llamaherd.pipeline.diff import Causes, with_causes
 from llamaherd.pipeline.load import inventory_folder, inventory_path, plans
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.pipeline.preview import Hosts, Preview
@@ -109,12 +110,10 @@ def inspecting_or_exit(
         raise
 
 
-def print_changes(name: str, found: Preview, causes: Sequence[Causes] = ()) -> None:
-    """Print the changes of a rig, each with its reason and, if known, its cause."""
+def print_changes(name: str, found: Preview, causes: Sequence[Causes] = (), *, verbose: bool = False) -> None:
+    """Print the changes of a rig, a line each; with `verbose`, also every reason with its files and hashes."""
     echo(f"{name}: {counted(len(found.changes), 'change')}")
-    for number, change in enumerate(found.changes):
-        cause = str(causes[number]) if causes else ""
-        echo(f"  {change}{f' ({cause})' if cause else ''}{f'; {change.away}' if change.away else ''}")
+    print_rows([change_row(*each) for each in with_causes(found.changes, causes)], verbose=verbose)
 
 
 def print_problems(name: str, found: Preview, unreached: str) -> None:
@@ -126,7 +125,7 @@ def print_problems(name: str, found: Preview, unreached: str) -> None:
 def print_left_out(name: str, found: Preview) -> None:
     """Print one line about the changes that `--only` leaves out."""
     if found.left is None:
-        echo(f"{name}: the rest of the rig cannot become in sync; run `herd diff {name}` to see why")
+        echo(f"{name}: the rest of the rig cannot become in sync; run `herd plan {name}` to see why")
     elif found.left:
         them = "it" if len(found.left) == 1 else "them"
         echo(f"{name}: {counted(len(found.left), 'change')} left out by --only; run `herd up` to apply {them}")

@@ -150,7 +150,7 @@ def tune(inventory: Path | None, /, **options: Any) -> None:
       herd tune duo chat --for decode --budget 10m
       herd tune duo chat --for efficiency
       herd tune six coder --power 200W..350W/25W
-      herd tune duo chat --apply && herd diff duo
+      herd tune duo chat --apply && herd plan duo
     """
     _tune(TuneOptions(inventory, **options))
 
@@ -405,7 +405,7 @@ def write_result(search: Search, tuned: TuneTarget) -> None:
         sys.exit(FAILED)
     except UserError as error:
         fail(error, FAILED)
-    echo(f"written to {file}; run `herd diff {tuned.rig.rig}` to see what `herd up` would change", err=True)
+    echo(f"written to {file}; run `herd plan {tuned.rig.rig}` to see what `herd up` would change", err=True)
 
 
 def _text_with_limit(text: str, file: Path, gpus: Sequence[str], watts: int) -> str:

@@ -20,7 +20,7 @@ from llamaherd.cli.common import complete_rigs, inventory_option, lock_wait_opti
     "plan_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Apply the changes that `herd diff --save FILE` saved, without a question, if they are still the same.",
+    help="Apply the changes that `herd plan --save FILE` saved, without a question, if they are still the same.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before something is restarted, stopped or removed.")
 @click.option("--retry", is_flag=True, help="Try a version again that was rolled back.")
@@ -31,7 +31,7 @@ from llamaherd.cli.common import complete_rigs, inventory_option, lock_wait_opti
 def up(inventory: Path | None, /, **options: Any) -> None:
     """Apply the plan to the hosts.
 
-    `herd up` first prints the changes, as `herd diff` does. On a terminal it prompts once before it restarts, stops,
+    `herd up` first prints the changes, as `herd plan` does. On a terminal it prompts once before it restarts, stops,
     reboots or removes something. A second run changes nothing. If a run is interrupted, run it again. `pyinfra
     inventory.py deploy.py` does the same.
 
@@ -53,7 +53,7 @@ def up(inventory: Path | None, /, **options: Any) -> None:
       herd up --only power             one role, on all rigs
       herd up --canary six             that rig first, then all others
       herd up --canary six --waves 2   that rig, then two at a time
-      herd up --plan monday.json       the changes that `herd diff --save monday.json` saved
+      herd up --plan monday.json       the changes that `herd plan --save monday.json` saved
     """
     from llamaherd.cli.apply import UpOptions, run_up  # late: the help needs none of it
 

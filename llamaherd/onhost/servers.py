@@ -83,6 +83,8 @@ class ServingState:
     """Drop-ins for several units, and the keys in them that decide the program and its user."""
     argv: str = ""
     """The sha256 of its arguments as /proc has them."""
+    arguments: tuple[str, ...] = ()
+    """Its program and these arguments, if it has no more than a person would compare."""
     replaced: str = ""
     """The program of which it runs an older version."""
     user: str = ""

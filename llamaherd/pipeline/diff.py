@@ -26,14 +26,19 @@ from llamaherd.pipeline.load import inventory_folder
 from llamaherd.pipeline.preview import Preview
 from llamaherd.plan import Plan, TextFile
 from llamaherd.role.changes import Action, Change
+from llamaherd.role.values import ValueChange, merged_changes
 
 
 @dataclass(frozen=True)
 class Causes:
-    """The causes of a change: its reasons for which the host has moved, and those for which the inventory has."""
+    """The causes of a change: its reasons for which the host has moved, and those for which the inventory has.
+
+    `values` are the settings that differ between the plan of the last run and the present one.
+    """
 
     drift: tuple[str, ...] = ()
     inventory: tuple[str, ...] = ()
+    values: tuple[ValueChange, ...] = ()
 
     def __str__(self) -> str:
         moved = {"drift": self.drift, "the inventory has moved": self.inventory}
@@ -99,6 +104,9 @@ MOST_SAVED_BYTES, _MOST_VALUES = 8 << 20, 100_000
 SAVED_PREFIX = b'{\n "format":'
 """The beginning of a saved diff."""
 
+_NOT_SAVED = {"rigs": {"__all__": {"changes": {"__all__": {"values"}}}}}
+"""What earlier versions do not read."""
+
 _READINGS = re.compile(r"\d+(?= (?:MHz|%))")
 """Readings of a GPU: they differ from one inspection to the next although nothing has changed."""
 
@@ -118,8 +126,19 @@ class SavedDowntime(_Saved):
     gate: int = 0
 
 
+class SavedValue(_Saved):
+    """A setting with its old and its new value; None where it is absent."""
+
+    key: str
+    old: str | None
+    new: str | None
+
+
 class SavedChange(_Saved):
-    """A change, as it was shown; `drift` and `inventory` are its causes, if they were known."""
+    """A change, as it was shown; `drift` and `inventory` are its causes, if they were known.
+
+    `values` are only shown: the file of a saved diff has none.
+    """
 
     action: Action
     kind: str
@@ -128,6 +147,7 @@ class SavedChange(_Saved):
     away: SavedDowntime | None = None
     drift: tuple[str, ...] | None = None
     inventory: tuple[str, ...] | None = None
+    values: tuple[SavedValue, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.action} {self.kind} {self.name}: {'; '.join(self.reasons)}"
@@ -154,12 +174,12 @@ class SavedRig(_Saved):
     left: int | None = None
 
     def shown(self) -> dict[str, Any]:
-        """Return what `herd diff --json` prints of it."""
+        """Return what `herd plan --json` prints of it."""
         return self.model_dump(mode="json", exclude={"plan"}, exclude_none=True)
 
 
 class SavedDiff(_Saved):
-    """The output of one `herd diff`: the version of llamaherd, the selected part in `only`, if any, and the rigs."""
+    """The output of one `herd plan`: the version of llamaherd, the selected part in `only`, if any, and the rigs."""
 
     format: Literal[1, 2] = 1
     llamaherd: str = __version__
@@ -237,15 +257,28 @@ def _saved_changes(changes: Sequence[Change], causes: Sequence[Causes]) -> tuple
             name=change.name,
             reasons=tuple(change.reasons),
             away=SavedDowntime(**asdict(change.away)) if change.away else None,
-            **(asdict(causes[number]) if causes else {}),
+            values=tuple(SavedValue(**asdict(value)) for value in changed_values(change, cause)),
+            drift=cause.drift if cause else None,
+            inventory=cause.inventory if cause else None,
         )
-        for number, change in enumerate(changes)
+        for change, cause in with_causes(changes, causes)
     )
+
+
+def with_causes(changes: Sequence[Change], causes: Sequence[Causes]) -> list[tuple[Change, Causes | None]]:
+    """Return each change with its causes; None for each if there are no causes."""
+    known: Sequence[Causes | None] = causes or [None] * len(changes)
+    return [*zip(changes, known, strict=True)]
+
+
+def changed_values(change: Change, cause: Causes | None) -> tuple[ValueChange, ...]:
+    """Return the settings that a change replaces: those of the running server first, then those of the last plan."""
+    return merged_changes(change.values, cause.values if cause else ())
 
 
 def saved_diff_bytes(saved: SavedDiff, again: str) -> bytes:
     """Return the content of a saved diff's file. Raises UserError if it is larger than what can be read again."""
-    value = saved.model_dump(mode="json", exclude_none=True)
+    value = saved.model_dump(mode="json", exclude_none=True, exclude=_NOT_SAVED)
     data = json.dumps(value, indent=1).encode() + b"\n"
     if len(data) > MOST_SAVED_BYTES or _too_many(value):
         raise UserError(
@@ -288,7 +321,7 @@ def _unusable(name: str, why: str, again: str) -> UserError:
 
 
 def _not_a_saved_diff(name: str) -> UserError:
-    return UserError(f"{name} is no saved diff", "name a file that `herd diff --save FILE` has written")
+    return UserError(f"{name} is no saved diff", "name a file that `herd plan --save FILE` has written")
 
 
 def _ends_early(error: json.JSONDecodeError) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.host_lock import HostLock
@@ -21,6 +21,7 @@ from llamaherd.pipeline.preview import ROLE_ERRORS, Preview, preview_changes
 from llamaherd.pipeline.release import Past, merged_plan, past_of, union
 from llamaherd.plan import InstancePlan, Only, Plan
 from llamaherd.role.role import Role
+from llamaherd.role.values import instance_changes
 from llamaherd.store.files import missing_files
 
 ROLLBACK_ROLES = ("base", "serve")
@@ -139,7 +140,7 @@ def query_pasts(rigs: Mapping[str, Rig]) -> dict[str, Past | RemoteError]:
 def query_causes(
     planned: Mapping[str, tuple[Rig, Plan]], found: Mapping[str, Preview], roles: Sequence[Role]
 ) -> dict[str, tuple[Causes, ...]]:
-    """Return the causes of each change, by rig, if the host has a readable release.
+    """Return the causes of each change, by rig, if the host has a readable release, and the settings that differ.
 
     If the release has another plan, the host is inspected once more for that plan.
     """
@@ -154,7 +155,9 @@ def query_causes(
             if last == merged_plan(past, plan, {}):
                 return find_causes(each, each, past.texts)
             seen = inspect_host(Remote(rig.connect), last, roles)
-            return find_causes(each, preview_changes(keyless(last), roles, seen, rig.connect, {}), past.texts)
+            causes = find_causes(each, preview_changes(keyless(last), roles, seen, rig.connect, {}), past.texts)
+            values = (instance_changes(last, plan, change.name) for change in each.changes)
+            return tuple(replace(cause, values=own) for cause, own in zip(causes, values, strict=True))
         except (RemoteError, *ROLE_ERRORS):
             return ()  # causes are a note, and no reason to fail
 

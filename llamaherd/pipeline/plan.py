@@ -14,9 +14,10 @@ from llamaherd.inventory.schema.fleet_file import FleetFile
 from llamaherd.lock import Lock
 from llamaherd.lock.apply import pinned
 from llamaherd.memory.facts import RigFacts
-from llamaherd.plan import Estimate, ModelPlan, Only, Plan
+from llamaherd.plan import Estimate, Holds, ModelPlan, Only, Plan
 from llamaherd.role.changes import Change
 from llamaherd.role.role import PlanFields, Planning, PlanPart, Role, Task
+from llamaherd.text.numbers import show_mib
 
 KINDS = ("instance", "role")
 """Prefixes, followed by a colon, of names that are both an instance and a role."""
@@ -186,6 +187,48 @@ def _planned(roles: Sequence[Role], planning: Planning) -> tuple[Plan, Mapping[s
         **fields,
     )
     return planned, parts
+
+
+def summarize_plan(
+    rig: Rig, plan: Plan, roles: Sequence[Role], asked: Mapping[str, Estimate | str] | None = None
+) -> str:
+    """Return what a plan serves, where, and with how much memory; `asked` is as for `show_plan`."""
+    lines = [f"{plan.rig} ({plan.os})"]
+    for instance in plan.instances:
+        server, names = instance.server, ", ".join(each.model for each in instance.members) or instance.model
+        address = rig.connect.host if instance.endpoint.for_others else instance.endpoint.local_address
+        where = instance.endpoint.url(address=address)
+        lines.append(f"  {instance.name:10} {where}{'' if instance.endpoint.for_others else ' on the host alone'}")
+        key = "API key" if server.key else "no API key"
+        streams = f"{instance.endpoint.streams} stream{'s' * (instance.endpoint.streams != 1)}"
+        lines.append(f"{'':13}{names} on {instance.engine}, context {instance.context:,}, {streams}, {key}")
+        found = (asked or {}).get(instance.name) or instance.memory
+        if isinstance(found, str):
+            lines.append(f"{'':13}memory by its engine: {found}")
+        elif found is not None:
+            held = ", ".join(f"{each.where} {_mib(each.total, each.size)}" for each in found.holds)
+            lines.append(f"{'':13}memory{' by its engine' * (found.source == 'engine')}: {held}")
+    lines += _whole_memory(plan)
+    for role in roles:
+        # What instances need is shown as the instances. Of the rest, a line each.
+        described = () if role.for_instances else role.describe(plan, asked or {})
+        lines += [line for line in described if line[:2].isspace() and not line[2:3].isspace()]
+    return "\n".join(lines) + "\n"
+
+
+def _whole_memory(plan: Plan) -> list[str]:
+    """Return what all servers together hold of each GPU and of RAM, if there are several."""
+    held: dict[str, list[Holds]] = {}
+    for each in (each for instance in plan.instances if instance.memory for each in instance.memory.holds):
+        held.setdefault(each.where, []).append(each)
+    shared = {where: parts for where, parts in held.items() if len(parts) > 1}
+    texts = [f"{where} {_mib(sum(each.total for each in parts), parts[0].size)}" for where, parts in shared.items()]
+    return [f"  {'together':10} {', '.join(texts)}"] if texts else []
+
+
+def _mib(held: int, size: int) -> str:
+    """Return bytes of a whole in the unit of `nvidia-smi`."""
+    return f"{held / (1 << 20):,.0f} of {show_mib(size)}"
 
 
 def show_plan(plan: Plan, roles: Sequence[Role], asked: Mapping[str, Estimate | str] | None = None) -> str:

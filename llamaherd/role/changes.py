@@ -16,6 +16,7 @@ from llamaherd.layout import INCOMING
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.files import PutFilesInput, WrittenFile
 from llamaherd.plan import InstancePlan, Plan, TextFile
+from llamaherd.role.values import ValueChange
 from llamaherd.text.numbers import show_seconds
 from llamaherd.text.terminal import one_line
 
@@ -129,9 +130,9 @@ class Downtime:
 
     def __str__(self) -> str:
         how = "as at its last start" if self.measured else "by the size of its model"
-        or_not = "; not at all where there is room for both" if self.beside else ""
-        gate = f"; before that for {show_seconds(self.gate)} at most, while its gate measures both" if self.gate else ""
-        return f"away for about {max(self.seconds, 1):.0f} s, {how}{or_not}{gate}"
+        or_not = "; none if both versions fit side by side" if self.beside else ""
+        gate = f"; and for up to {show_seconds(self.gate)} while its gate measures both versions" if self.gate else ""
+        return f"downtime about {max(self.seconds, 1):.0f} s, {how}{or_not}{gate}"
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,8 @@ class Change:
     """Of a server that serves: how long it will not."""
     gated: Gated | None = None
     """Of a server that must not become slower by it."""
+    values: tuple[ValueChange, ...] = ()
+    """What differs, as far as the inspection shows it: settings with their old and new values."""
     together: tuple[Change, ...] = ()
     """Changes of other servers that the same script makes: all of them, or none."""
 

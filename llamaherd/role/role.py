@@ -279,7 +279,7 @@ class Role:
     section: Literal["machine", "cards", "driver"] = "machine"
     """The part of the report that contains its checks."""
     describe: Callable[[Plan, Mapping[str, Estimate | str]], Iterable[str]] = _nothing
-    """Returns its lines of `herd plan`; the mapping has engines' estimates of instances' memory, by name."""
+    """Returns its lines of `herd show`; the mapping has engines' estimates of instances' memory, by name."""
 
     @property
     def thing(self) -> str:

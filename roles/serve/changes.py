@@ -24,6 +24,7 @@ from llamaherd.role.changes import (
     written_files,
 )
 from llamaherd.role.report import unit_problems
+from llamaherd.role.values import command_changes
 from roles.serve.onhost.model import ArgumentCheck, CandidateInput, ContainerCheck, RefusalInput, SwitchInput
 from roles.serve.ports import held
 from roles.serve.state import ServeState
@@ -115,7 +116,7 @@ def unit_changes(
         run=unit.run if unit else "",
         foreign=tuple(serving.foreign),
     )
-    return [_switch(instance, given, unit is not None or given.moves, reasons)]
+    return [_switch(instance, given, unit is not None or given.moves, reasons, serving)]
 
 
 def _unit_restart(
@@ -189,7 +190,8 @@ def project_changes(
         paused=container is not None and container.status == "paused",
         run=container.run if container and not _half_made(instance, container, changed, state) else "",
     )
-    return [_switch(instance, given, container is not None or given.moves, reasons)]
+    serving = state.servers.serving.get(instance.service, ServingState())
+    return [_switch(instance, given, container is not None or given.moves, reasons, serving)]
 
 
 def _project_restart(
@@ -263,10 +265,14 @@ def _instead(
     return next(iter([*(each.service for each in going if each.serves), *others]), "")
 
 
-def _switch(instance: InstancePlan, given: SwitchInput, there: bool, reasons: tuple[str, ...]) -> Change:
+def _switch(
+    instance: InstancePlan, given: SwitchInput, there: bool, reasons: tuple[str, ...], serving: ServingState
+) -> Change:
     action: Action = "create" if not there else "restart" if given.restart else "start"
     how = RunVerb("serve.switch.switch", given, f"starting {instance.service}")
-    return Change(action, "server", instance.service, reasons, how)
+    own = instance.server.program if instance.backend == "systemd" else None
+    values = command_changes(serving.arguments, own, instance.server.arguments)
+    return Change(action, "server", instance.service, reasons, how, values=values)
 
 
 def serving_instances(plan: Plan, state: HostState) -> list[str]:

@@ -45,7 +45,7 @@ NAME, RIG = ON_OLD.name, PLAN.rig
         ({"ours": []}, Obstacle("server-down", f"{NAME} does not run", f"`herd up {RIG}` starts it")),
         (
             {"first": {"server": {"pid": 77, "spec": "other", "started": 5}}},
-            Obstacle("not-as-planned", f"the running {NAME} differs from the plan", f"`herd diff {RIG}` shows why"),
+            Obstacle("not-as-planned", f"the running {NAME} differs from the plan", f"`herd plan {RIG}` shows why"),
         ),
         (
             {"listens": False},

@@ -144,7 +144,7 @@ class Bench:
 
     def plan(self) -> Declared:
         """The plan as machines read it: what is warned of goes to the other stream, and depends on this machine."""
-        command = [HERD, "plan", "box", "--json"]
+        command = [HERD, "show", "box", "--json"]
         said = subprocess.run(command, cwd=ROOT, env=self.environment({}), stdout=subprocess.PIPE, check=True).stdout
         plan: Declared = json.loads(said)["box"]
         return plan

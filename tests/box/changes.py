@@ -87,7 +87,7 @@ def comes_back(bench: Bench, case: tuple[str, Callable[[Declared], None], str]) 
     assert f"{name} serves as before: what is declared was tried on 20" in again.output
     assert why in again.output
     assert "`herd up --retry`" in again.output
-    assert f"{name} serves as before" in bench.herd("diff", "box").output
+    assert f"{name} serves as before" in bench.herd("plan", "box").output
     bench.unchanged(back)
     # As before is as declared before: nothing to do.
     bench.declare(bench.rig())

@@ -31,8 +31,8 @@ TALKATIVE = [
     ["completion", "bash"],
     ["-i", "inventory/examples", "check"],
     ["-i", "BOX", "check", "--json"],
-    ["-i", "BOX", "plan"],
-    ["-i", "BOX", "plan", "--json"],
+    ["-i", "BOX", "show"],
+    ["-i", "BOX", "show", "--json"],
 ]
 
 
@@ -122,7 +122,7 @@ class Hook:
 
 sys.meta_path.insert(0, Hook())
 """)
-    got, said = herd(box, ["-i", "BOX", "plan"], subprocess.DEVNULL, PYTHONPATH=str(tmp_path))
+    got, said = herd(box, ["-i", "BOX", "show"], subprocess.DEVNULL, PYTHONPATH=str(tmp_path))
     assert (got, said) == (code, "interrupted\n" if by == signal.SIGINT else "")
 
 
@@ -145,7 +145,7 @@ class Hook:
 
 sys.meta_path.insert(0, Hook())
 """)
-    got = herd(box, ["-i", "BOX", "plan"], subprocess.DEVNULL, PYTHONPATH=str(tmp_path))
+    got = herd(box, ["-i", "BOX", "show"], subprocess.DEVNULL, PYTHONPATH=str(tmp_path))
     assert got == (130, "interrupted\n")
 
 

@@ -79,7 +79,7 @@ def test_check_says_that_it_is_to_be_made(fleet: Path) -> None:
 
 def test_plan_says_whose_certificate_it_is(fleet: Path) -> None:
     """And makes none: who only looks needs no key."""
-    said = herd(fleet, "plan", "box").stdout
+    said = herd(fleet, "show", "box", "-v").stdout
     assert f"certificate of the CA in {fleet}/keys/ca, for 127.0.0.1, ::1, box.lan, localhost" in said
     assert not (fleet / "keys").exists()
 

@@ -1,4 +1,4 @@
-"""`--only` of `herd up` and `herd diff`: the part that is named, on rigs that have it, and one line for the rest."""
+"""`--only` of `herd up` and `herd plan`: the part that is named, on rigs that have it, and one line for the rest."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_saved_part(hosts: Hosts) -> None:
     hosts.lacks("duo", PROGRAM, "/opt/llamaherd/libexec/wait-healthy")
     ended = hosts.herd("up", "--plan", "base.json")
     assert ended.returncode == 1
-    assert "`herd diff six duo --only base --save base.json`" in ended.stderr
+    assert "`herd plan six duo --only base --save base.json`" in ended.stderr
     assert hosts.turns == []
     hosts.lacks("duo", PROGRAM)
     ended = hosts.herd("up", "--plan", "base.json")

@@ -20,7 +20,7 @@ from tests.support.rigs import ROOT, changed, cpu_rig
 
 TAKE_AN_INVENTORY = (
     *("bench", "check", "clients", "compare", "diff", "drain", "fit", "gateway", "history", "lock", "models"),
-    *("plan", "preflight", "prune", "ready", "report", "rollback", "status", "tune", "unlock", "up", "verify"),
+    *("plan", "preflight", "prune", "ready", "report", "rollback", "show", "status", "tune", "unlock", "up", "verify"),
 )
 WITHOUT_JSON = (
     *("clients", "completion", "drain", "explain", "init", "monitoring", "ready"),
@@ -132,16 +132,16 @@ def test_a_shell_completes_a_rig_and_then_its_instances(command: str, tmp_path: 
 @pytest.mark.parametrize(
     "words",
     [
-        "-i two plan --json",
-        "plan -i two --json",
-        "plan --json -i two",
-        "plan two --json --inventory two",
-        "--json plan two --inventory=two",
-        "--json -i two plan",
-        "-i two --json plan two",
-        "-i one plan -i two --json",
-        "--json plan --json -itwo",
-        "-i one -i two plan --json",
+        "-i two show --json",
+        "show -i two --json",
+        "show --json -i two",
+        "show two --json --inventory two",
+        "--json show two --inventory=two",
+        "--json -i two show",
+        "-i two --json show two",
+        "-i one show -i two --json",
+        "--json show --json -itwo",
+        "-i one -i two show --json",
     ],
 )
 def test_on_either_side_of_the_command(words: str, fleets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_models_has_commands_of_its_own(words: str, fleets: Path, monkeypatch: p
     assert [each["rig"] for each in (said if isinstance(said, list) else [said])] == ["two"]
 
 
-@pytest.mark.parametrize("words", ["plan -i", "models -i", "models --json --inventory", "-i"])
+@pytest.mark.parametrize("words", ["show -i", "models -i", "models --json --inventory", "-i"])
 def test_an_inventory_must_be_named(words: str) -> None:
     ended = herd(*words.split())
     assert ended.exit_code == 2
@@ -211,7 +211,7 @@ def test_json_where_there_is_none(command: str, fleets: Path) -> None:
     assert not (fleets / "new").exists()
 
 
-@pytest.mark.parametrize("words", [["-i", "two", "plan"], ["plan", "-i", "two"], ["models", "-i", "two"], ["models"]])
+@pytest.mark.parametrize("words", [["-i", "two", "show"], ["show", "-i", "two"], ["models", "-i", "two"], ["models"]])
 def test_completion_knows_the_inventory(words: list[str], fleets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(fleets)
     if "-i" not in words:

@@ -23,6 +23,16 @@ from tests.tune.kept import keep, like
 
 REPO = "unsloth/Qwen3.6-35B-A3B-MTP-GGUF"
 
+SHOWN = """\
+one (ubuntu-24.04)
+  chat       http://127.0.0.1:8080 on the host alone
+             35b on main, context 262,144, 1 stream, no API key
+             memory: card 19,520 of 24,463 MiB, RAM 1,393 of 91,553 MiB
+  driver     580, open modules: the newest of branch 580, then kept
+  power      card: 210 to 2400 MHz (0)
+
+"""
+
 
 def herd(*words: str) -> Result:
     return CliRunner().invoke(main, list(words))
@@ -178,11 +188,21 @@ def test_a_warning_is_no_error(tmp_path: Path) -> None:
 def test_a_plan_for_machines_has_the_memory(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_bytes((EXAMPLES / "one.yaml").read_bytes())
     lock.write_lock(tmp_path / "herd.lock", locked())
-    done = herd("-i", str(tmp_path), "plan", "one", "--json")
+    done = herd("-i", str(tmp_path), "show", "one", "--json")
     assert done.exit_code == 0, done.output
     (instance,) = json.loads(done.output)["one"]["instances"]
     assert instance["memory"]["source"] == "arithmetic"
     assert [each["where"] for each in instance["memory"]["holds"]] == ["card", "RAM"]
+
+
+def test_what_is_shown_begins_with_addresses_and_memory(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_bytes((EXAMPLES / "one.yaml").read_bytes())
+    lock.write_lock(tmp_path / "herd.lock", locked())
+    assert herd("-i", str(tmp_path), "show").stdout == SHOWN
+    whole = herd("-i", str(tmp_path), "show", "-v").stdout
+    assert whole.startswith(SHOWN)
+    for detail in ("--cache-type-k q4_0", "sha256", "/etc/llamaherd/compose/chat"):
+        assert (detail in whole, detail in SHOWN) == (True, False)
 
 
 def test_a_plan_says_what_is_doubtful_and_goes_on(tmp_path: Path) -> None:
@@ -196,8 +216,8 @@ def test_a_plan_says_what_is_doubtful_and_goes_on(tmp_path: Path) -> None:
         )
     )
     lock.write_lock(tmp_path / "herd.lock", locked())
-    assert "LH075" not in herd("-i", str(tmp_path), "plan", "one").stderr
-    done = herd("-i", str(tmp_path), "plan", "spare")
+    assert "LH075" not in herd("-i", str(tmp_path), "show", "one").stderr
+    done = herd("-i", str(tmp_path), "show", "spare", "-v")
     assert (done.exit_code, "LH075" in done.stderr, "rig spare" in done.stdout) == (0, True, True)
 
 

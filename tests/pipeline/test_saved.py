@@ -26,11 +26,12 @@ from llamaherd.pipeline.diff import (
 )
 from llamaherd.pipeline.preview import Preview
 from llamaherd.role.changes import Change, Downtime, RunScript
+from llamaherd.role.values import ValueChange
 from tests.support.rigs import KEY, cpu_rig, planned
 
 RIG = Rig.model_validate(cpu_rig())
 PLAN = planned(cpu_rig())
-AGAIN = "herd diff --save it"
+AGAIN = "herd plan --save it"
 
 
 def change(name: str = "chat", *reasons: str, action: Any = "restart", kind: str = "server") -> Change:
@@ -156,7 +157,7 @@ def test_what_is_no_saved_diff_is_refused(data: bytes, said: str) -> None:
     sentence, help_ = complaint(data).split("\n  help: ")
     assert said.rstrip("\n") in sentence
     assert sentence.startswith("monday.json is no saved diff")
-    assert "herd diff" in help_
+    assert "herd plan" in help_
 
 
 def test_one_of_a_later_version_says_so() -> None:
@@ -213,5 +214,16 @@ def test_a_rig_shows_what_json_has() -> None:
     shown = keep(change()).shown()
     assert list(shown) == ["rig", "changes", "diffs", "problems", "unreached"]
     assert shown["changes"] == [
-        {"action": "restart", "kind": "server", "name": "chat", "reasons": ["it is old"]},
+        {"action": "restart", "kind": "server", "name": "chat", "reasons": ["it is old"], "values": []},
     ]
+
+
+def test_old_and_new_values_are_shown_and_not_saved() -> None:
+    """Earlier versions refuse a file with a key that they do not know."""
+    value = ValueChange("--ctx-size", "4096", "8192")
+    rig = keep(replace(change(), values=(value,)), causes=(Causes(values=(ValueChange("--mlock", None, ""),)),))
+    assert rig.shown()["changes"][0]["values"] == [
+        {"key": "--ctx-size", "old": "4096", "new": "8192"},
+        {"key": "--mlock", "new": ""},
+    ]
+    assert b"ctx-size" not in saved_diff_bytes(SavedDiff(rigs=(rig,)), AGAIN)

@@ -130,7 +130,7 @@ def test_a_change_says_why(fleet: Path) -> None:
 def test_herd_shows_it(fleet: Path) -> None:
     (fleet / "one.yaml").write_text((ROOT / "inventory/box.yaml").read_text())
     herd = Path(sys.executable).with_name("herd")
-    done = subprocess.run([herd, "-i", fleet, "plan"], capture_output=True, text=True, check=False)
+    done = subprocess.run([herd, "-i", fleet, "show"], capture_output=True, text=True, check=False)
     assert "motd       /etc/motd names what is served" in done.stdout, done.stderr
 
 
@@ -357,7 +357,7 @@ def test_herd_says_what_a_function_raised(tmp_path: Path) -> None:
     odd(tmp_path, BROKEN["describe"][0])
     (tmp_path / "one.yaml").write_text((ROOT / "inventory/box.yaml").read_text())
     herd = Path(sys.executable).with_name("herd")
-    done = subprocess.run([herd, "-i", tmp_path, "plan"], capture_output=True, text=True, check=False)
+    done = subprocess.run([herd, "-i", tmp_path, "show"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "__init__.py:4:1: error LH290: `describe` of role `odd` ends in AttributeError" in done.stderr
     assert "Traceback" not in done.stderr

@@ -117,7 +117,7 @@ def test_every_command_has_its_help(command: tuple[str, ...], installed: Install
 
 
 def test_plans_are_those_of_the_checkout(installed: Installed, examples: Path) -> None:
-    said = installed.run(installed.herd("plan", "-i", str(examples), "--json"), examples.parent)
+    said = installed.run(installed.herd("show", "-i", str(examples), "--json"), examples.parent)
     assert said.returncode == 0, said.stderr
     assert json.loads(said.stdout) == {name: planned(name).model_dump(mode="json") for name in fleet().rigs}
 
@@ -127,7 +127,7 @@ def test_the_image_of_a_build_is_that_of_the_checkout(installed: Installed, tmp_
     (tmp_path / "box.yaml").write_text(json.dumps(rig))
     here = plan(Rig.model_validate(rig, context={"folder": tmp_path}), Lock())
     assert here.images
-    said = installed.run(installed.herd("plan", "-i", str(tmp_path), "--json"), tmp_path)
+    said = installed.run(installed.herd("show", "-i", str(tmp_path), "--json"), tmp_path)
     assert said.returncode == 0, said.stderr
     assert json.loads(said.stdout)[here.rig]["images"] == [each.model_dump(mode="json") for each in here.images]
 
@@ -135,7 +135,7 @@ def test_the_image_of_a_build_is_that_of_the_checkout(installed: Installed, tmp_
 def test_a_role_of_the_fleets_own_takes_part(installed: Installed, tmp_path: Path) -> None:
     (tmp_path / "box.yaml").write_text(json.dumps(cpu_rig()))
     write_example(tmp_path)
-    said = installed.run(installed.herd("plan", "-i", str(tmp_path)), tmp_path)
+    said = installed.run(installed.herd("show", "-i", str(tmp_path), "-v"), tmp_path)
     assert said.returncode == 0, said.stderr
     assert SHOWN in said.stdout
 

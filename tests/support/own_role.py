@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.rigs import ROOT
 
 SHOWN = "\n  motd       /etc/motd names what is served\n"
-"""Its line of `herd plan`."""
+"""Its line of `herd show`."""
 
 
 def write_example(fleet: Path) -> None:

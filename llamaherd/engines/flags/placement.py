@@ -139,7 +139,7 @@ NO_FIT = Rule(
     instances:
       coder: {gpu_layers: 30, extra_args: [--fit, "on"]}
     """,
-    fix="leave out one of the two. `herd plan` calculates what fits.",
+    fix="leave out one of the two. `herd show` calculates what fits.",
     sometimes=("note",),
 )
 

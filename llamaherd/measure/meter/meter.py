@@ -148,7 +148,7 @@ def _server(look: HostSnapshot, rig: str, instance: InstancePlan) -> Iterator[Ob
     if not look.running:
         yield Obstacle("server-down", f"{name} does not run", f"`herd up {rig}` starts it")
     elif look.spec != instance.spec:
-        yield Obstacle("not-as-planned", f"the running {name} differs from the plan", f"`herd diff {rig}` shows why")
+        yield Obstacle("not-as-planned", f"the running {name} differs from the plan", f"`herd plan {rig}` shows why")
     elif look.listens is False and (instance.backend == "systemd" or instance.server.host_network):
         yield Obstacle("port-taken", f"a program other than {name} listens at port {instance.endpoint.port}")
 

@@ -22,6 +22,7 @@ from llamaherd.onhost.system import TIMED_OUT, FailedError, System, UnknownState
 from roles.serve.onhost.model import InspectServersInput, PlannedContainer, PlannedImage, Probed, ServerStates
 from roles.serve.onhost.processes import (
     CONTAINER_RECORDS,
+    bounded_arguments,
     changed_since,
     health_url,
     last_option,
@@ -220,11 +221,12 @@ def _inspect_server(planned: PlannedContainer, each: _Container, found: ServerSt
     """Add what the process of a planned container is, and whether it was started with what lies there now."""
     record = f"{CONTAINER_RECORDS}/{planned.service}"
     changed = changed_since(record, each.state.run, (), planned.inputs, system)
-    variables = ""
+    variables, arguments = "", tuple[str, ...]()
     # While it starts, Docker's own program may still be in its server's place.
     runs = each.pid and each.state.status == "running" and each.state.health != "starting"
     if runs:
         variables = other_variables(each.pid, planned.variables, planned.strange_variables, system)
+        arguments = bounded_arguments(each.pid, system)
     # Docker probes it, too, and finds out within two minutes.
     if runs and planned.one_process and each.healthy and each.state.port is not None:
         address = last_option(process_arguments(each.pid, system), "host") if each.address == "host" else each.address
@@ -232,7 +234,9 @@ def _inspect_server(planned: PlannedContainer, each: _Container, found: ServerSt
         found.probed.append(Probed(planned.service, each.pid, url))
     made = _first_line(planned.image_record, system) if planned.image_record else ""
     replaced = planned.image if made and made != each.image else ""
-    found.serving[planned.service] = ServingState(changed=changed, variables=variables, replaced=replaced)
+    found.serving[planned.service] = ServingState(
+        changed=changed, arguments=arguments, variables=variables, replaced=replaced
+    )
 
 
 def _first_line(path: str, system: System) -> str:

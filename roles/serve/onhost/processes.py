@@ -33,6 +33,8 @@ UNIT_RECORDS = "/run/llamaherd/started"
 _SECRET = str(CONTAINER_RECORDS / ".secret")
 _MANIFEST = ".manifest"
 _MOST_RECORD = 8 << 20
+_MOST_WORDS, _MOST_WORD = 512, 1024
+"""Arguments of a process that are returned at most, and characters of each."""
 
 
 def valid_pids(pids: Iterable[str]) -> tuple[str, ...]:
@@ -133,6 +135,12 @@ def process_arguments(pid: str, system: System) -> list[str]:
     return (system.read(f"/proc/{pid}/cmdline") or "").split("\0")
 
 
+def bounded_arguments(pid: str, system: System) -> tuple[str, ...]:
+    """Return the program and the arguments of a process; nothing for one with more than a person would compare."""
+    words = process_arguments(pid, system)[:-1]
+    return tuple(as_text(word)[:_MOST_WORD] for word in words) if len(words) <= _MOST_WORDS else ()
+
+
 def last_option(words: Sequence[str], name: str) -> str:
     """Return what a process was given as `--name`: the last one counts."""
     values = [value for word, value in pairwise(words) if word == f"--{name}"]
@@ -183,6 +191,7 @@ def process_state(pid: str, unit: PlannedUnit, users: Mapping[str, str], system:
     own = next(iter(status.get("Gid", "").split()), "")
     return ServingState(
         argv=system.digest([f"/proc/{pid}/cmdline"]),
+        arguments=bounded_arguments(pid, system),
         replaced="" if system.same_file(f"/proc/{pid}/exe", unit.program) else unit.program,
         # What it was given when it started stays its own.
         user=number if users.get(unit.user, number) != number else "",

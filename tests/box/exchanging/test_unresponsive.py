@@ -78,7 +78,7 @@ def test_a_docker_that_hangs_is_named_and_nothing_else(bench: Bench) -> None:
     before = bench.running()
     bench.sh(f"kill -STOP {DOCKERD}")
     try:
-        for words in (["diff", "box"], ["preflight", "box"], ["up", "--yes"]):
+        for words in (["plan", "box"], ["preflight", "box"], ["up", "--yes"]):
             began = time.monotonic()
             ended = bench.herd(*words)
             assert ended.code == 1, ended.output

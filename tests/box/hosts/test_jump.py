@@ -149,7 +149,7 @@ def say_alike(behind: Behind, sentence: str) -> None:
 
 
 def test_the_rig_is_reached_and_brought_up_by_every_command(behind: Behind) -> None:
-    for arguments in (("preflight",), ("plan", RIG)):
+    for arguments in (("preflight",), ("show", RIG)):
         ended = behind.herd(*arguments)
         assert ended.code == 0, ended.output
     assert behind.rig.exec("ls", GATE, check=False) == ""

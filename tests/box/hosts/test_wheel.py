@@ -72,7 +72,7 @@ def test_from_an_empty_folder_to_a_host_that_serves(home: Home) -> None:
     (fleet / "box.yaml").write_text(yaml.safe_dump(home.rig()))
     (fleet / "keys").mkdir()
     (fleet / "keys" / "chat").write_text(secrets.token_hex(16))
-    for command in ("check", "plan", "preflight"):
+    for command in ("check", "show", "preflight"):
         said = home.run(herd(command, "-i", "fleet"))
         assert said.code == 0, said.output
 

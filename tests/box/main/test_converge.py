@@ -69,7 +69,7 @@ def test_herd_status_is_one_round_trip_to_servers_that_serve(converged: Bench) -
 
 def test_herd_diff_finds_nothing(converged: Bench) -> None:
     before = converged.state()
-    said = converged.herd("diff", "box")
+    said = converged.herd("plan", "box")
     assert said.code == 0, said.output
     assert said.output.endswith("box: up to date\n")
     assert converged.state() == before

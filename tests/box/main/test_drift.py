@@ -6,7 +6,7 @@ from tests.box.bench import UNIT, Bench
 def test_a_diff_says_what_a_run_then_does(converged: Bench) -> None:
     before = converged.running()
     converged.sh(f"echo '# somebody was here' >>{UNIT} && systemctl disable llama-chat")
-    said = converged.herd("diff", "box")
+    said = converged.herd("plan", "box", "-v")
     assert said.code == 2, said.output
     assert "box: 1 change\n" in said.output
     assert f"restart server llama-chat: {UNIT} has another text" in said.output
@@ -14,7 +14,7 @@ def test_a_diff_says_what_a_run_then_does(converged: Bench) -> None:
     converged.unchanged(before)
     converged.repair()
     converged.unchanged(before, "chat")
-    assert converged.herd("diff", "box").code == 0
+    assert converged.herd("plan", "box").code == 0
 
 
 def test_a_unit_that_was_stopped_is_started(converged: Bench) -> None:

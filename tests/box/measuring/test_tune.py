@@ -65,7 +65,7 @@ def test_killed_and_gone_on_with_it_finds_what_is_faster(bench: Bench) -> None:
 
     declared = yaml.safe_load(bench.inventory.read_text())["instances"]["chat"]
     assert not declared.get("draft"), ended.output
-    changed = bench.herd("diff", "box")
+    changed = bench.herd("plan", "box", "-v")
     assert changed.code == 2, changed.output
     assert "restart server llama-chat" in changed.output
     assert bench.up("--yes").code == 0

@@ -170,7 +170,7 @@ def test_a_sound_fetch(supply: Supply) -> None:
     found = [ended.output.index(mark) for mark in marks]
     assert found == sorted(found)
     assert TOKEN not in ended.output
-    assert TOKEN not in bench.herd("plan", "--json", **supply.private).output
+    assert TOKEN not in bench.herd("show", "--json", **supply.private).output
     # The pattern is written so that it does not find itself in the journal of this command.
     places = "/etc /opt /var/lib/llamaherd /var/log /run/llamaherd /tmp /home /root"
     leaks = f"{{ grep -rl 'hf_[c]anary' {places}; journalctl -q | grep hf_[c]an; }} 2>/dev/null"

@@ -102,7 +102,7 @@ def test_at_another_port_what_serves_does_not_stop(bench: Bench) -> None:
 
 def test_a_diff_says_both(bench: Bench) -> None:
     rename(bench, "chat")
-    ended = bench.herd("diff", "box", "--json")
+    ended = bench.herd("plan", "box", "--json")
     (rig,) = json.loads(ended.output[ended.output.index('{"rigs"') :])["rigs"]
     assert [(each["action"], each["name"]) for each in rig["changes"]][-2:] == [
         ("create", "llama-talk"),

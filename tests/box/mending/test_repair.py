@@ -28,9 +28,9 @@ def test_a_container_that_never_ran_is_seen_and_removed(converged: Bench) -> Non
     before = converged.running()
     image = converged.sh("docker ps --format '{{.Image}}' --filter name=llama-drafter")
     converged.sh(f"docker create --label llamaherd.spec=x --name llama-left {image} sleep 1")
-    said = converged.herd("diff", "box")
+    said = converged.herd("plan", "box")
     assert said.code == 2, said.output
-    assert said.output.endswith("box: 1 change\n  remove server llama-left: it is not declared (drift)\n")
+    assert said.output.endswith("box: 1 change\n  - left  it is not declared, drift\n")
     converged.repair()
     converged.unchanged(before)
     assert "llama-left" not in converged.sh("docker ps -a --format '{{.Names}}'")

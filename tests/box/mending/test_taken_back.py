@@ -96,7 +96,7 @@ def test_what_was_cut_off_before_it_answered_is_not_taken_for_good(bench: Bench,
         bench.host.up()
     bench.sh("until systemctl -q is-active llama-chat; do sleep 0.1; done")
     assert bench.sh(SPEC) != spec
-    assert "it has not responded to a prompt yet" in bench.herd("diff", "box").output
+    assert "it has not responded to a prompt yet" in bench.herd("plan", "box", "-v").output
     fails(bench, "chat")
     assert bench.sh(SPEC) == spec
     # The note of it is gone: as before is as declared before.

@@ -149,7 +149,7 @@ def test_a_second_run_changes_nothing_and_verify_is_content(page: Page) -> None:
     assert f"is running healthy as {CHAT_USER}:{CHAT_USER}" in verified.output
     assert f"responds on port {PORT}" in verified.output
     assert "its user alone reads keys and conversations" in verified.output
-    planned = page.bench.herd("plan", "box")
+    planned = page.bench.herd("show", "box")
     assert f"chat page  http on 127.0.0.1:{PORT}, as user page, small first" in planned.output
 
 
@@ -164,7 +164,7 @@ def test_keys_are_in_files_and_nowhere_else(page: Page) -> None:
         f"docker inspect {NAME}; docker logs {NAME} 2>&1; journalctl -q; cat /run/llamaherd-chat.log; "
         "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"
     )
-    said = page.bench.herd("plan", "box", "--json").output
+    said = page.bench.herd("show", "box", "--json").output
     for hidden in (key(page), secret):
         assert hidden not in told
         assert hidden not in said

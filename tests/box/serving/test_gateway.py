@@ -78,7 +78,7 @@ def test_a_configuration_that_is_none_leaves_all_as_it_was(converged: Bench, key
 
 def told(bench: Bench) -> str:
     """What a look says of the gateway."""
-    said = bench.herd("diff")
+    said = bench.herd("plan", "-v")
     assert said.code == 2, said.output
     return next(line for line in said.output.splitlines() if "update gateway" in line)
 
@@ -149,7 +149,7 @@ def from_outside(bench: Bench, key: str = "") -> str:
 def test_a_server_that_others_reach_is_given_a_key(opened: Bench, keys: Keys) -> None:
     """It asks for it, the gateway knows it, nobody is shown it, and no run from elsewhere changes it."""
     file = opened.folder / "keys/rigs/box"
-    looked = opened.herd("diff")
+    looked = opened.herd("plan")
     assert looked.code == 2, looked.output
     assert not file.exists()
     output = up(opened)

@@ -29,7 +29,7 @@ def test_a_key_goes_with_the_need_for_it_and_nothing_is_started_for_that(bench: 
     for name in ("chat", "drafter"):
         rig["instances"][name].pop("api_key")
     bench.declare(rig)
-    looked = bench.herd("diff")
+    looked = bench.herd("plan", "-v")
     assert (looked.code, removed(looked.output)) == (2, ["chat", "drafter"]), looked.output
     ended = bench.up()
     assert ended.code == 0, ended.output
@@ -47,7 +47,7 @@ def test_a_key_goes_with_the_need_for_it_and_nothing_is_started_for_that(bench: 
 
     before = bench.running()
     bench.sh(f"echo left >{KEYS}/chat; echo left >{KEYS}/old; chmod 600 {KEYS}/*")
-    looked = bench.herd("diff")
+    looked = bench.herd("plan", "-v")
     assert (looked.code, removed(looked.output)) == (2, ["old", "chat"]), looked.output
     ended = bench.up()
     assert (ended.code, ended.changes) == (0, 2), ended.output

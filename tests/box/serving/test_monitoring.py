@@ -100,13 +100,13 @@ def test_each_server_is_asked_with_its_key(watched: Bench) -> None:
 def test_a_drift_is_told_and_that_it_is_mended(watched: Bench) -> None:
     """By a look from here, as a timer would have it."""
     told_of = 'ALERTS{alertname="DriftFound",alertstate="firing"}'
-    assert watched.herd("diff", "--tell").code == 0
+    assert watched.herd("plan", "--tell").code == 0
     watched.sh("echo '# somebody was here' >>/etc/systemd/system/llamaherd-exporter.service")
-    looked = watched.herd("diff", "--tell")
+    looked = watched.herd("plan", "--tell")
     assert looked.code == 2, looked.output
     until_answered(watched, told_of, ["box"])
     assert watched.up().code == 0
-    assert watched.herd("diff", "--tell").code == 0
+    assert watched.herd("plan", "--tell").code == 0
     until_answered(watched, told_of, [])
 
 

@@ -19,7 +19,7 @@ def moved(bench: Bench) -> None:
 
 def found(bench: Bench, *words: str) -> Declared:
     """What a diff says of the rig, for machines."""
-    ended = bench.herd("diff", "box", "--json", *words)
+    ended = bench.herd("plan", "box", "--json", *words)
     (rig,) = json.loads(ended.output[ended.output.index('{"rigs"') :])["rigs"]
     return {**rig, "code": ended.code}
 
@@ -37,7 +37,7 @@ def test_one_instance_is_changed_and_nothing_else(bench: Bench) -> None:
     moved(bench)
     told = found(bench, "--only", "chat")
     assert (told["code"], [each["name"] for each in told["changes"]], told["left"]) == (2, ["llama-chat"], 2)
-    said = bench.herd("diff", "box", "--only", "chat").output
+    said = bench.herd("plan", "box", "--only", "chat").output
     assert "box: 2 changes left out by --only; run `herd up` to apply them\n" in said
     ended = bench.up("--yes", "--only", "chat")
     assert ended.code == 0, ended.output
@@ -100,7 +100,7 @@ def test_a_saved_part_is_done_as_saved(bench: Bench) -> None:
     before = bench.running()
     moved(bench)
     file = bench.folder / "part.json"
-    assert bench.herd("diff", "box", "--only", "chat", "--save", str(file)).code == 2
+    assert bench.herd("plan", "box", "--only", "chat", "--save", str(file)).code == 2
     assert json.loads(file.read_text())["only"] == ["chat"]
     # Another part of the inventory has moved since.
     bench.inventory.write_text(bench.inventory.read_text().replace("context: 1024", "context: 2048"))
@@ -150,4 +150,4 @@ def test_a_name_that_is_none(bench: Bench) -> None:
     ended = bench.up("--only", "chatt")
     assert ended.code == 2, ended.output
     assert "--only chatt: there is no such instance or role\n  help: did you mean `chat`? instances: " in ended.output
-    assert bench.herd("diff", "--only", "chatt").code == 1
+    assert bench.herd("plan", "--only", "chatt").code == 1

@@ -1,4 +1,4 @@
-"""What `herd diff --save` has kept, carried out on a real host, and refused once that has moved."""
+"""What `herd plan --save` has kept, carried out on a real host, and refused once that has moved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def kept(bench: Bench, tmp_path: Path) -> Path:
     bench.declare(rig)
     bench.sh("rm /opt/llamaherd/libexec/started")
     file = tmp_path / "kept.json"
-    ended = bench.herd("diff", "box", "--save", str(file))
+    ended = bench.herd("plan", "box", "--save", str(file))
     assert ended.code == 2, ended.output
     return file
 
@@ -28,7 +28,7 @@ def test_the_same_look_gives_the_same_file(bench: Bench, kept: Path, tmp_path: P
     again = tmp_path / "again.json"
     bench.sh("systemctl stop llama-ik-chat && rm /etc/llamaherd/compose/drafter/compose.yaml")
     for file in (kept, again):
-        assert bench.herd("diff", "box", "--save", str(file)).code == 2
+        assert bench.herd("plan", "box", "--save", str(file)).code == 2
     assert kept.read_text() == again.read_text()
     changes = json.loads(kept.read_text())["rigs"][0]["changes"]
     assert {each["name"] for each in changes} >= {"llama-chat", "llama-ik-chat", "llama-drafter"}

@@ -80,7 +80,8 @@ def test_a_container_as_planned() -> None:
     limits = {"PidsLimit": "512", "RestartPolicy.Name": "unless-stopped"}
     state = ContainerState("running", "healthy", ID, "46fa", 8081, limits)
     assert found.containers == {"llama-boxed": state}
-    assert found.serving == {"llama-boxed": ServingState()}
+    words = ("llama-server", "--host", "::1", "--port", "8081")
+    assert found.serving == {"llama-boxed": ServingState(arguments=words)}
     assert (found.images, found.ports, found.docker) == ([TAG], {8081}, True)
     assert found.probed == [Probed("llama-boxed", "7", "http://127.0.0.1:8081/health")]
     assert [(words[1], words[-1]) for words in host.ran] == [("inspect", ID)], "one program is started for all"
@@ -131,7 +132,7 @@ def test_what_differs_of_a_container() -> None:
     host.process(7, "llama-server", LLAMA_ARG_X="1")
     host.files["/var/lib/llamaherd/started/llama-boxed"] = File("run\tanother\n")
     host.files[RECORD] = File(f"sha256:{'0b' * 32}\n")
-    serving = ServingState(changed=("another",), variables="LLAMA_ARG_X", replaced=TAG)
+    serving = ServingState(changed=("another",), variables="LLAMA_ARG_X", replaced=TAG, arguments=("llama-server",))
     found = inspected(host)
     assert found.serving == {"llama-boxed": serving}
     assert found.images == [], "its name was given to another image"

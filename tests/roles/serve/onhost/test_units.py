@@ -236,7 +236,7 @@ def test_a_process_as_planned(tmp_path: Path) -> None:
     with process(*SLEEP, env={"LLAMAHERD_SPEC": "0a1b"}) as ran:
         found = started(tmp_path, ran.pid, replace(CHAT, program="/bin/sleep"))
         argv = HOST.digest([f"/proc/{ran.pid}/cmdline"])
-    assert replace(found, groups="") == ServingState(argv=argv)
+    assert replace(found, groups="") == ServingState(argv=argv, arguments=SLEEP)
 
 
 def test_a_process_of_another_program_user_and_variables(tmp_path: Path) -> None:

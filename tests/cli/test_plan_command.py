@@ -1,4 +1,4 @@
-"""`herd diff`, and what `herd up` says before it begins: hosts answer as tests have them, the rest is real."""
+"""`herd plan`, its alias `herd diff`, and what `herd up` prints before it begins: hosts respond as tests have them."""
 
 from __future__ import annotations
 
@@ -86,13 +86,12 @@ def test_nothing_differs(fleet: Path) -> None:
 def test_changes_are_said_with_reasons_and_texts(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, another_unit(fleet))
     monkeypatch.setattr(diff, "query_verb", lambda *_: TextsFound({UNIT: "old\n"}))
-    said = herd(fleet, "diff")
+    said = herd(fleet, "plan", "-v")
     assert said.exit_code == 2
-    first, change, *rest = said.stdout.splitlines()
+    first, change, sentence, *rest = said.stdout.splitlines()
     assert first == "box: 1 change"
-    assert (
-        change == f"  restart server llama-chat: {UNIT} has another text; away for about 2 s, by the size of its model"
-    )
+    assert change == "  ± chat  llama-chat.service has another text, downtime about 2 s, by the size of its model"
+    assert sentence == f"      restart server llama-chat: {UNIT} has another text"
     assert rest[:2] == [f"    --- {UNIT} (there)", f"    +++ {UNIT} (planned)"]
     assert "    -old" in rest
     assert KEY not in said.output
@@ -108,6 +107,19 @@ def test_changes_are_said_with_reasons_and_texts(fleet: Path, monkeypatch: pytes
     assert "-old" in rig["diffs"][UNIT]
 
 
+@pytest.mark.parametrize("command", ["plan", "diff"])
+def test_colours_and_other_characters_are_for_terminals_that_have_them(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    answers(monkeypatch, another_unit(fleet))
+    words = ["-i", str(fleet), command]
+    row = "chat  llama-chat.service has another text, "
+    assert f"  \x1b[33m±\x1b[0m {row}" in CliRunner().invoke(main, words, color=True).stdout
+    assert f"  ± {row}" in CliRunner().invoke(main, words).stdout
+    assert f"  ± {row}" in CliRunner(env={"NO_COLOR": "1"}).invoke(main, words, color=True).stdout
+    assert f"  +/- {row}" in CliRunner(charset="ascii").invoke(main, words).stdout
+
+
 def test_what_has_moved_is_said(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the plan that the last run left."""
     answers(monkeypatch, another_unit(fleet))
@@ -116,8 +128,11 @@ def test_what_has_moved_is_said(fleet: Path, monkeypatch: pytest.MonkeyPatch) ->
     stored = Stored((StoredRelease(7, "", packed),))
     monkeypatch.setattr(history, "query_verb", lambda *_: stored)
     monkeypatch.setattr(diff, "query_verb", lambda *_: TextsFound({}))
-    said = herd(fleet, "diff").stdout
-    assert said.startswith(f"box: 1 change\n  restart server llama-chat: {UNIT} has another text (drift); away for ")
+    said = herd(fleet, "plan", "-v").stdout
+    assert f"\n      restart server llama-chat: {UNIT} has another text (drift)\n" in said
+    short = herd(fleet, "plan").stdout.splitlines()
+    assert len(short) == 2
+    assert short[1].endswith("has another text, downtime about 2 s, by the size of its model, drift")
     (rig,) = json.loads(herd(fleet, "diff", "--json").stdout)["rigs"]
     assert (rig["changes"][0]["drift"], rig["changes"][0]["inventory"]) == ([f"{UNIT} has another text"], [])
 
@@ -146,7 +161,7 @@ def test_one_that_is_lost_before_its_texts_came_is_an_error(fleet: Path, monkeyp
 
     answers(monkeypatch, another_unit(fleet))
     monkeypatch.setattr(diff, "query_verb", lose)
-    said = herd(fleet, "diff")
+    said = herd(fleet, "plan", "-v")
     assert said.exit_code == 1
     assert "box: 1 change" in said.stdout
     assert "the connection was lost" in said.stderr
@@ -192,7 +207,7 @@ def test_on_a_terminal_a_restart_is_asked_for(
     shown = os.read(terminal, 1 << 16).decode()
     os.close(terminal)
     assert said.returncode == code, shown
-    assert "restart server llama-chat" in said.stdout
+    assert "± chat  llama-chat.service has another text" in said.stdout
     assert ("it was begun" in said.stdout) == begun
     assert ("Continue?" in shown) == (not options)
     assert ("nothing was changed" in shown) == (not begun)

@@ -1,0 +1,92 @@
+"""`herd show`: show the desired state of each host, and how much memory its engines report."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from llamaherd.cli.common import FAILED, echo, inventory_option, json_option, read_or_exit, rigs_argument
+from llamaherd.cli.rigs import plans_or_exit, roles_or_exit
+from llamaherd.host.remote import Remote, RemoteError
+from llamaherd.inventory.schema import Rig
+from llamaherd.pipeline.engine_estimate import EngineEstimates, query_engines
+from llamaherd.pipeline.load import inventory_path, read_lock
+from llamaherd.pipeline.plan import show_plan, summarize_plan
+from llamaherd.plan import Plan
+
+
+@click.command()
+@rigs_argument
+@click.option("--ask", is_flag=True, help="Also run the engines on the rigs to estimate memory. Changes nothing there.")
+@inventory_option
+@json_option
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Also show packages, build options, command lines, hashes and paths."
+)
+@click.pass_obj
+def show(inventory: Path | None, rigs: tuple[str, ...], ask: bool, as_json: bool, verbose: bool) -> None:
+    """Show the desired state of each host: addresses and memory of its servers. Connects to hosts only with --ask.
+
+    With --ask, each build of llama.cpp on its rig estimates the memory of its servers, from the model there or from the
+    model's header, which is fetched and sent. For a moment this needs RAM for the state of a recurrent model.
+
+    Exit codes: 0 done; 1 a host cannot be reached; 2 the inventory is unusable.
+
+    \b
+    Examples:
+      herd show               every rig
+      herd show box -v        one rig, to the last argument and hash
+      herd show box --json    one rig, as JSON
+      herd show box --ask     with the engines' memory estimates
+    """
+    planned = plans_or_exit(inventory, rigs)
+    estimates, unreached = _query_rigs(inventory, planned) if ask else ({}, False)
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    name: each.model_dump(mode="json") | ({"engine_memory": _as_json(estimates[name])} if ask else {})
+                    for name, (_, each) in planned.items()
+                }
+            )
+        )
+    else:
+        roles = roles_or_exit(inventory)
+        for name, (rig, each) in planned.items():
+            asked = estimates.get(name)
+            echo(summarize_plan(rig, each, roles, asked))
+            if verbose:
+                echo(show_plan(each, roles, asked))
+    if unreached:
+        sys.exit(FAILED)
+
+
+def _query_rigs(
+    inventory: Path | None, planned: Mapping[str, tuple[Rig, Plan]]
+) -> tuple[dict[str, EngineEstimates], bool]:
+    """Return the memory estimates by rig, and whether a rig cannot be reached. Print errors at once."""
+    lock = read_or_exit(lambda: read_lock(inventory_path(inventory)))
+    estimates: dict[str, EngineEstimates] = {}
+    unreached = False
+    for name, (rig, each) in planned.items():
+        echo(f"querying {name}", err=True)
+        try:
+            estimates[name] = query_engines(rig, each, lock, Remote(rig.connect))
+        except RemoteError as error:
+            echo(f"{name}: {error}", err=True)
+            estimates[name] = dict.fromkeys((instance.name for instance in each.instances), error.message)
+            unreached = True
+    return estimates, unreached
+
+
+def _as_json(estimates: EngineEstimates) -> dict[str, Any]:
+    """Return, by instance, the estimate or why there is none."""
+    return {
+        name: {"unknown": each} if isinstance(each, str) else each.model_dump(mode="json")
+        for name, each in estimates.items()
+    }
