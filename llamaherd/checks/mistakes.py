@@ -8,13 +8,23 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from llamaherd.checks.suggestions import KeySuggestion, as_written, suggest_key, suggest_value, suggest_value_name
-from llamaherd.diagnostics.findings import Finding, Rule, nearest
+from llamaherd.checks.suggestions import (
+    KeySuggestion,
+    ValueSuggestion,
+    as_written,
+    passes_renamed,
+    suggest_key,
+    suggest_value,
+    suggest_value_name,
+)
+from llamaherd.diagnostics.findings import Edit, Finding, Rule, nearest
+from llamaherd.diagnostics.spelling import one_slip
 from llamaherd.engines import USUAL
+from llamaherd.inventory.exact_edits import key_edit, value_edit
 from llamaherd.inventory.inheritance import WRONG_VALUE
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.keys import EXAMPLES, DeclaredAt, container_type, declared_at, key_choices, value_at
-from llamaherd.inventory.suggestions import candidate_values
+from llamaherd.inventory.suggestions import candidate_values, is_same_value
 from llamaherd.inventory.yaml_file import HARMFUL_CHARACTER, Document, Path_
 from llamaherd.inventory.yaml_text import Loader
 from llamaherd.text.quoting import comment
@@ -102,8 +112,10 @@ def _wrong_value(document: Document, problem: Mapping[str, Any], thorough: bool)
     shown = comment(".".join(map(str, written)) or "the rig")
     if problem["type"] == "wrong":
         place = document.value((*written, limits["at"]) if limits["at"] else written)
-        help_ = suggest_value(document, written) if thorough and isinstance(problem["input"], str) else None
-        return WRONG_VALUE.at(place, f"`{shown}`: {_clipped(limits['message'])}", help_ or _clipped(limits["help"]))
+        meant = suggest_value(document, written) if thorough and isinstance(problem["input"], str) else None
+        help_ = meant.help if meant else _clipped(limits["help"])
+        edits = _value_edits(document, written, meant)
+        return WRONG_VALUE.at(place, f"`{shown}`: {_clipped(limits['message'])}", help_, edits=edits)
     place = document.key(path[:-1]) if at_key else document.value(written)
     if problem["type"] == "harmful_character":
         message = f"`{shown}` holds {limits['character']}, which no text of an inventory may hold"
@@ -112,8 +124,16 @@ def _wrong_value(document: Document, problem: Mapping[str, Any], thorough: bool)
         return WRONG_VALUE.at(
             place, f"`{_short(str(path[-2]))}` is not a valid name", suggest_value_name(document, path[:-1])
         )
-    help_ = (suggest_value(document, written) if thorough else None) or _fix(found, problem)
-    return WRONG_VALUE.at(place, _sentence(shown, problem), help_)
+    meant = (suggest_value(document, written) if thorough else None) or _fix(found, problem)
+    edits = _value_edits(document, written, meant)
+    return WRONG_VALUE.at(place, _sentence(shown, problem), meant.help, edits=edits)
+
+
+def _value_edits(document: Document, written: Path_, meant: ValueSuggestion | None) -> tuple[Edit, ...]:
+    """Return the edit that writes the value that is certainly meant."""
+    while written and isinstance(written[-1], int):
+        written = written[:-1]
+    return value_edit(document, written, meant.certain) if meant and meant.certain else ()
 
 
 def _written(document: Document, path: Path_) -> Path_:
@@ -157,7 +177,10 @@ def _unknown(document: Document, path: Path_, value: Any, thorough: bool) -> Mis
     if thorough and hasattr(model, "model_fields"):
         suggested = suggest_key(model, name, value, _engine(document, path))
     place = document.key((*_written(document, path[:-1]), path[-1]))
-    finding = UNKNOWN_KEY.at(place, f"there is no key `{_short(name)}` here", comment(suggested.help))
+    edits: tuple[Edit, ...] = ()
+    if suggested.renames and suggested.key and passes_renamed(document, path, model, suggested.key):
+        edits = key_edit(document, (*_written(document, path[:-1]), path[-1]), suggested.key)
+    finding = UNKNOWN_KEY.at(place, f"there is no key `{_short(name)}` here", comment(suggested.help), edits=edits)
     return Mistake(finding, suggested=(*path[:-1], suggested.key) if suggested.key else None)
 
 
@@ -200,22 +223,23 @@ def _clipped(text: str) -> str:
     return comment(re.sub(rf"\S{{{_MOST_GIVEN * 2},}}", lambda word: f"{word[0][:_MOST_GIVEN]}…`", text))
 
 
-def _fix(found: DeclaredAt, problem: Mapping[str, Any]) -> str:
+def _fix(found: DeclaredAt, problem: Mapping[str, Any]) -> ValueSuggestion:
     """Return the fix, with an example; of choices, the nearest as a question, or all."""
     words = key_choices(found.annotation)
     if words:
         given = problem["input"] if isinstance(problem["input"], str) else ""
         meant = next((each for each in candidate_values(found.field, given) if each in words), None)
-        return f"did you mean `{meant}`?" if meant else nearest(given, words)
+        certain = meant if meant and is_same_value(given, meant) else one_slip(given, words)
+        return ValueSuggestion(f"did you mean `{meant}`?" if meant else nearest(given, words), certain)
     example, key = EXAMPLES.get(found.field), found.field.partition(".")[2]
     if example is None:
-        return "`herd explain inventory` shows a whole rig"
+        return ValueSuggestion("`herd explain inventory` shows a whole rig")
     hint = _HINTS.get(found.field, "")
     if found.path and found.path[-1] != key and found.field in _NAMED:
         # One of several kinds, by its name in the inventory.
         example = as_written(next(iter(yaml.load(example, Loader=Loader).values())))
         key = _short(str(found.path[-1]))
-    return f"{hint and f'{hint}; '}write it like `{key}: {example}`"
+    return ValueSuggestion(f"{hint and f'{hint}; '}write it like `{key}: {example}`")
 
 
 _CHARACTER_HELP = (

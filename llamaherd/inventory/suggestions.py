@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from llamaherd.diagnostics.findings import nearest
-from llamaherd.diagnostics.spelling import completed_name, misspelled_name, nearest_name
+from llamaherd.diagnostics.spelling import completed_name, misspelled_name, nearest_name, notation
 from llamaherd.reference.cards import known_as
 from llamaherd.text.numbers import whole_number
 
@@ -132,7 +132,23 @@ def _of_list(field: str, given: list[Any]) -> Iterator[Any]:
     yield texts
 
 
+def is_same_value(given: Any, candidate: Any) -> bool:
+    """Return whether a candidate is certainly what a value means: another notation, or a list of one value."""
+    if isinstance(candidate, list) and len(candidate) == 1:
+        candidate = candidate[0]
+    if isinstance(given, list) and len(given) == 1:
+        given = given[0]
+    if not isinstance(given, str | int | float) or not isinstance(candidate, str | int | float):
+        return False
+    switches = (_SWITCHES.get(str(given).lower()), _SWITCHES.get(str(candidate).lower()))
+    if None not in switches:
+        return switches[0] == switches[1]
+    one, other = notation(str(given)), notation(str(candidate))
+    return one == other or (bool(re.fullmatch(r"\d+[kmgt]i?", one)) and f"{one}b" == other)
+
+
 _WORDS = dict.fromkeys(("yes", "y", "enabled", "always"), True) | dict.fromkeys(("no", "n", "disabled", "never"), False)
+_SWITCHES = _WORDS | {"true": True, "on": True, "false": False, "off": False}
 _PARTS = frozenset(("Draft.p_min", "Sampling.top_p", "Sampling.min_p"))
 """Fields between 0 and 1, which users write in percent."""
 _SWITCHED: Mapping[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {

@@ -129,6 +129,8 @@ class Document:
     values: dict[Path_, Place] = field(repr=False)
     raws: dict[Place, str] = field(repr=False, default_factory=dict)
     """Texts of several words as written, with quotes and indentation, by their position."""
+    texts: dict[Path, str] = field(repr=False, default_factory=dict)
+    """The text of each file that places point into."""
 
     def word(self, path: Path_, words: Sequence[str], index: int) -> Place:
         """Return the place of a word of a text that was split into `words`; of the item, if it is a list."""
@@ -157,7 +159,7 @@ class Document:
         for length in range(len(path), 0, -1):
             if path[:length] in places:
                 return places[path[:length]]
-        return Place(self.file)
+        return Place(self.file, 1, 1)
 
 
 def read_yaml(file: Path, most: int = MOST_BYTES, nodes: int = MOST_NODES, *, merging: bool = False) -> Document:
@@ -193,7 +195,7 @@ def parse_yaml(file: Path, text: str, nodes: int = MOST_NODES, *, merging: bool 
         data = Loader("").construct_document(node)
     except (yaml.YAMLError, RecursionError) as error:
         raise InventoryError([_not_yaml(file, text, error)]) from None
-    return Document(file, data, walk.keys, walk.values, raws)
+    return Document(file, data, walk.keys, walk.values, raws, {file: text})
 
 
 def _merge_tags(top: yaml.Node) -> None:

@@ -51,8 +51,18 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 def read_text(path: Path, most: int) -> str:
-    """Return the text of such a file, with `\\n` between lines. Raise UnreadableError."""
+    """Return the text of such a file, with `\\n` between lines and without a byte order mark. Raise UnreadableError."""
+    data = read_bytes(path, most)
     try:
-        return read_bytes(path, most).decode().replace("\r\n", "\n").replace("\r", "\n")
+        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
-        raise UnreadableError("it is not UTF-8 text", "save it as UTF-8, if it is text at all") from None
+        raise UnreadableError(*_not_utf8(data)) from None
+
+
+def _not_utf8(data: bytes) -> tuple[str, str]:
+    """Return what data is that is not UTF-8 text, and the fix."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or data[1:64:2].count(0) > 8:
+        return "it is UTF-16 text, as Windows' editors write it", "save it as UTF-8"
+    if data.startswith((b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd")):
+        return "it is compressed", "unpack it first"
+    return "it is not UTF-8 text", "save it as UTF-8, if it is text at all"
