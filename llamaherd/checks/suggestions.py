@@ -205,8 +205,8 @@ def _in_a_mapping(key: str, field: str, kind: type[BaseModel], given: str | floa
 
 def _declared(document: Document, key: str, what: str, given: Any) -> ValueSuggestion:
     """Suggest a name that the rig declares in place of an invalid one."""
-    if key == "on" and isinstance(given, str) and "," in given:
-        given = [part.strip() for part in given.split(",")]
+    if key == "on" and isinstance(given, str) and re.search(r"[,()]", given):
+        given = [part.strip() for part in given.strip("() ").split(",")]
     words = [*given][:_MOST_WORDS] if isinstance(given, list | dict) else [given]
     names = declared_items(document.data, what)
     if key == "on" and given in ("all", "gpu", "gpus", "cuda", "auto") and names:

@@ -17,7 +17,8 @@ from llamaherd.diagnostics.excerpt import MOST_COLUMNS, counted_severities, exce
 from llamaherd.diagnostics.findings import Finding, to_print
 from llamaherd.inventory.file_writer import report_write_errors, write_atomically
 from llamaherd.inventory.yaml_file import UNREADABLE
-from llamaherd.pipeline.load import examined, inventory_path
+from llamaherd.pipeline.fleet_files import SUFFIXES
+from llamaherd.pipeline.load import examined, inventory_folder, inventory_path
 from llamaherd.pipeline.rules import NO_INVENTORY
 from llamaherd.recipes import is_recipe, understand
 from llamaherd.recipes.suggestions import inventory_fragment
@@ -70,8 +71,8 @@ class Checked:
 def check(inventory: Path | None, paths: tuple[Path, ...], fix: bool, as_json: bool) -> None:
     """Report mistakes in an inventory or in a recipe. Connects to no host.
 
-    A PATH is a rig's YAML file, a folder of them, or a recipe: a script that starts a server, a Compose file, a
-    .wslconfig.
+    A PATH is a rig's YAML file, a folder of them, the name of a rig, or a recipe: a script that starts a server, a
+    Compose file, a .wslconfig.
 
     --fix corrects what has one certain fix, such as a key with one wrong letter or a missing space after a colon. It
     keeps comments and everything else, and prints each changed line.
@@ -82,10 +83,11 @@ def check(inventory: Path | None, paths: tuple[Path, ...], fix: bool, as_json: b
     Examples:
       herd check                      the inventory
       herd check --fix                the same, and correct what is certain
-      herd check ~/fleet/duo.yaml     one rig
+      herd check duo                  one rig, by its name
+      herd check ~/fleet/duo.yaml     one rig, by its file
       herd check start.sh             a recipe: its mistakes, and the same as a rig
     """
-    given = paths or (inventory_path(inventory),)
+    given = [_existing(path, inventory_path(inventory)) for path in paths] or [inventory_path(inventory)]
     checked = _check_paths(given)
     fixed: list[Finding] = []
     for _ in range(_MOST_ROUNDS if fix else 0):
@@ -137,6 +139,12 @@ def _apply_fixes(findings: Iterable[Finding], *, quiet: bool) -> list[Finding]:
             _print_fixed(edited.done, before, edited.text)
         done += edited.done
     return done
+
+
+def _existing(path: Path, inventory: Path) -> Path:
+    """Return a path; for a rig's name, the file of that name in the inventory."""
+    named = [inventory_folder(inventory) / f"{path}{suffix}" for suffix in SUFFIXES]
+    return next((file for file in named if not path.exists() and path.name == str(path) and file.is_file()), path)
 
 
 _MOST_LINES = 3

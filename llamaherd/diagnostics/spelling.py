@@ -72,7 +72,7 @@ def one_slip(word: str, known: Iterable[str]) -> str | None:
 
 def notation(text: str) -> str:
     """Return a text without case, quotes, blanks, commas and what separates its words."""
-    return re.sub(r"(?<=.)[-_]|[\s,\"'\u201c\u201d\u2018\u2019\u200b]", "", text).lower()
+    return re.sub(r"(?<=.)[-_]|[\s,;()\"'\u201c\u201d\u2018\u2019\u200b]", "", text).lower()
 
 
 def _bare(name: str) -> str:
