@@ -146,7 +146,7 @@ def read_or_exit(read: Callable[[], T]) -> T:
     try:
         return read()
     except InventoryError as error:
-        print_findings(error.findings)
+        print_errors(error.findings)
         sys.exit(UNUSABLE)
 
 
@@ -156,7 +156,7 @@ def measuring_or_exit() -> Iterator[None]:
     try:
         yield
     except InventoryError as error:
-        print_findings(error.findings)
+        print_errors(error.findings)
         sys.exit(FAILED)
     except UserError as error:
         fail(error, FAILED)
@@ -198,6 +198,18 @@ def print_findings(findings: Sequence[Finding], *, err: bool = True, fixing: boo
         click.echo(f"and {left:,} more", err=err)
     if codes := sorted({finding.code for finding in findings}):
         click.echo(f"explained by: herd explain {' '.join(codes)}", err=err)
+
+
+def print_errors(findings: Sequence[Finding]) -> None:
+    """Print the errors of an inventory, and how many warnings there are."""
+    print_findings([finding for finding in findings if finding.severity == "error"])
+    print_warnings_line(findings)
+
+
+def print_warnings_line(findings: Sequence[Finding]) -> None:
+    """Print how many warnings there are, if any: `herd check` prints them."""
+    if number := sum(finding.severity == "warning" for finding in findings):
+        echo(f"{counted(number, 'warning')}: run `herd check`", err=True)
 
 
 def _painted(text: str, role: str) -> str:

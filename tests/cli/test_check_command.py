@@ -61,7 +61,8 @@ explained by: herd explain LH010
 """
 
 
-def test_in_a_pipe_it_is_whole_lines_without_colour(fleet: Path) -> None:
+@pytest.mark.usefixtures("fleet")
+def test_in_a_pipe_it_is_whole_lines_without_colour() -> None:
     found = herd("check", "attic.yaml")
     assert (found.exit_code, found.stdout, found.stderr) == (1, PIPED, "")
 
@@ -81,7 +82,8 @@ def test_no_line_is_wider_than_the_terminal(fleet: Path, columns: int, monkeypat
     assert any(line.startswith("        ") for line in lines)
 
 
-def test_a_terminal_has_colours(fleet: Path) -> None:
+@pytest.mark.usefixtures("fleet")
+def test_a_terminal_has_colours() -> None:
     def shown(**variables: str) -> str:
         ours, theirs = pty.openpty()
         command = [HERD, "check", "attic.yaml"]
@@ -151,7 +153,8 @@ def test_a_file_that_cannot_be_replaced_is_an_error(fleet: Path) -> None:
     assert (fleet / "attic.yaml").read_text() == RIG
 
 
-def test_machines_get_the_edits_and_what_was_fixed(fleet: Path) -> None:
+@pytest.mark.usefixtures("fleet")
+def test_machines_get_the_edits_and_what_was_fixed() -> None:
     found = json.loads(herd("check", "attic.yaml", "--json").stdout)
     (finding,) = found["findings"]
     span = {"line": 18, "column": 5, "end_column": 11}
