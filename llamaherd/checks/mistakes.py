@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, get_origin
 
 import yaml
 
-from llamaherd.checks.suggestions import KeySuggestion, as_written, suggest_key, suggest_value, suggest_value_name
-from llamaherd.diagnostics.findings import Finding, Rule, nearest
+from llamaherd.checks.misplaced import misplaced_key
+from llamaherd.checks.suggestions import (
+    KeySuggestion,
+    ValueSuggestion,
+    as_written,
+    passes_renamed,
+    suggest_key,
+    suggest_value,
+    suggest_value_name,
+)
+from llamaherd.diagnostics.findings import Edit, Finding, Rule, nearest
+from llamaherd.diagnostics.spelling import one_slip
 from llamaherd.engines import USUAL
+from llamaherd.inventory.exact_edits import key_edit, unlisted, value_edit
 from llamaherd.inventory.inheritance import WRONG_VALUE
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.keys import EXAMPLES, DeclaredAt, container_type, declared_at, key_choices, value_at
-from llamaherd.inventory.suggestions import candidate_values
+from llamaherd.inventory.suggestions import candidate_values, is_same_value
 from llamaherd.inventory.yaml_file import HARMFUL_CHARACTER, Document, Path_
 from llamaherd.inventory.yaml_text import Loader
 from llamaherd.text.quoting import comment
@@ -45,7 +57,12 @@ def mistakes(document: Document, problems: Sequence[Mapping[str, Any]], most: in
     found = [_mistake(document, problem, thorough=n < most) for n, problem in enumerate(own)]
     # A key that another finding suggests is not reported as missing.
     suggested = {each.suggested for each in found} - {None}
-    kept = (each.finding for each in found if each.missing is None or each.missing not in suggested)
+    covered = frozenset[Path_]().union(*(each.covers for each in found))
+    kept = (
+        each.finding
+        for each in found
+        if (each.missing is None or each.missing not in suggested) and (each.at is None or each.at not in covered)
+    )
     # One value may stand for two, as in `kv: q8_0`: report its problem once. Report each key that is missing in one
     # place.
     return list(
@@ -54,11 +71,16 @@ def mistakes(document: Document, problems: Sequence[Mapping[str, Any]], most: in
 
 
 class Mistake(NamedTuple):
-    """A finding; the path of the key that its help suggests, or that is missing."""
+    """A finding; the path of its key, of the key that its help suggests, or that is missing.
+
+    `covers` are the keys without findings of their own: they belong below this one.
+    """
 
     finding: Finding
     suggested: Path_ | None = None
     missing: Path_ | None = None
+    at: Path_ | None = None
+    covers: frozenset[Path_] = frozenset()
 
 
 def mistake(document: Document, problem: Mapping[str, Any], *, thorough: bool) -> Finding:
@@ -89,7 +111,17 @@ def _mistake(document: Document, problem: Mapping[str, Any], *, thorough: bool) 
         message = "`from` below `models` would be a model of that name; the sources of models are a key of the store"
         help_ = "write `store: {from: [hub]}` next to `models`"
         return Mistake(FROM_BELOW_MODELS.at(document.key(path), message, help_))
-    return Mistake(_wrong_value(document, problem, thorough))
+    if thorough and not isinstance(problem["input"], dict) and (found := _misplaced(document, path)):
+        return found
+    return Mistake(_wrong_value(document, problem, thorough), at=path)
+
+
+def _misplaced(document: Document, path: Path_) -> Mistake | None:
+    """Return the mistake of a key that is only indented wrongly. Below a mapping of names, each key is one."""
+    if path not in document.keys or not (found := misplaced_key(document, path)):
+        return None
+    finding = UNKNOWN_KEY.at(document.key(path), found.message, found.help, edits=found.edits)
+    return Mistake(finding, suggested=found.right, at=path, covers=found.below)
 
 
 def _wrong_value(document: Document, problem: Mapping[str, Any], thorough: bool) -> Finding:
@@ -102,8 +134,10 @@ def _wrong_value(document: Document, problem: Mapping[str, Any], thorough: bool)
     shown = comment(".".join(map(str, written)) or "the rig")
     if problem["type"] == "wrong":
         place = document.value((*written, limits["at"]) if limits["at"] else written)
-        help_ = suggest_value(document, written) if thorough and isinstance(problem["input"], str) else None
-        return WRONG_VALUE.at(place, f"`{shown}`: {_clipped(limits['message'])}", help_ or _clipped(limits["help"]))
+        meant = suggest_value(document, written) if thorough and isinstance(problem["input"], str) else None
+        help_ = meant.help if meant else _clipped(limits["help"])
+        edits = _value_edits(document, written, meant)
+        return WRONG_VALUE.at(place, f"`{shown}`: {_clipped(limits['message'])}", help_, edits=edits)
     place = document.key(path[:-1]) if at_key else document.value(written)
     if problem["type"] == "harmful_character":
         message = f"`{shown}` holds {limits['character']}, which no text of an inventory may hold"
@@ -112,8 +146,36 @@ def _wrong_value(document: Document, problem: Mapping[str, Any], thorough: bool)
         return WRONG_VALUE.at(
             place, f"`{_short(str(path[-2]))}` is not a valid name", suggest_value_name(document, path[:-1])
         )
-    help_ = (suggest_value(document, written) if thorough else None) or _fix(found, problem)
-    return WRONG_VALUE.at(place, _sentence(shown, problem), help_)
+    if isinstance(problem["input"], list) and problem["type"] in _MAPPING_TYPES and (listed := _listed(document, path)):
+        return WRONG_VALUE.at(place, f"{_sentence(shown, problem)}, and is a list", listed[0], edits=listed[1])
+    meant = (suggest_value(document, written) if thorough else None) or _fix(found, problem)
+    edits = _value_edits(document, written, meant)
+    return WRONG_VALUE.at(place, _sentence(shown, problem), meant.help, edits=edits)
+
+
+_MAPPING_TYPES = ("dict_type", "model_type", "model_attributes_type", "mapping_type")
+_NAME_KEYS = ("name", "id")
+
+
+def _listed(document: Document, path: Path_) -> tuple[str, tuple[Edit, ...]] | None:
+    """Return the fix for a list of mappings where one mapping is meant, and its edits if they are certain."""
+    items = value_at(document.data, path)
+    if not isinstance(items, list) or not items or not all(isinstance(item, dict) and item for item in items):
+        return None
+    if get_origin(container_type(declared_at(path).annotation)) is dict:
+        key = next((each for each in _NAME_KEYS if all(isinstance(item.get(each), str) for item in items)), None)
+        if key is None:
+            return None
+        name = _short(str(items[0][key]))
+        return f"write `{name}:` and its keys below it, in place of `- {key}: {name}`", unlisted(document, path, key)
+    return "leave out each `- `: the keys of a mapping need none", unlisted(document, path, None)
+
+
+def _value_edits(document: Document, written: Path_, meant: ValueSuggestion | None) -> tuple[Edit, ...]:
+    """Return the edit that writes the value that is certainly meant."""
+    while written and isinstance(written[-1], int):
+        written = written[:-1]
+    return value_edit(document, written, meant.certain) if meant and meant.certain else ()
 
 
 def _written(document: Document, path: Path_) -> Path_:
@@ -152,13 +214,34 @@ UNKNOWN_KEY = Rule(
 
 def _unknown(document: Document, path: Path_, value: Any, thorough: bool) -> Mistake:
     name, around = str(path[-1]), declared_at(path[:-1])
+    if thorough and (found := _misplaced(document, path) or _unseparated(document, path, value)):
+        return found
     model = container_type(around.annotation) if around.path else Rig
     suggested = KeySuggestion("`herd explain inventory` has all keys")
     if thorough and hasattr(model, "model_fields"):
         suggested = suggest_key(model, name, value, _engine(document, path))
     place = document.key((*_written(document, path[:-1]), path[-1]))
-    finding = UNKNOWN_KEY.at(place, f"there is no key `{_short(name)}` here", comment(suggested.help))
-    return Mistake(finding, suggested=(*path[:-1], suggested.key) if suggested.key else None)
+    edits: tuple[Edit, ...] = ()
+    if suggested.renames and suggested.key and passes_renamed(document, path, model, suggested.key):
+        edits = key_edit(document, (*_written(document, path[:-1]), path[-1]), suggested.key)
+    finding = UNKNOWN_KEY.at(place, f"there is no key `{_short(name)}` here", comment(suggested.help), edits=edits)
+    return Mistake(finding, suggested=(*path[:-1], suggested.key) if suggested.key else None, at=path)
+
+
+_SEPARATED = re.compile(r"([\w.-]+)(:|=)(?!//)(\S.*)")
+
+
+def _unseparated(document: Document, path: Path_, value: Any) -> Mistake | None:
+    """Return the mistake of a key in braces that is not separated from its value, as in `{port:8080}`."""
+    match = _SEPARATED.fullmatch(str(path[-1]))
+    place = document.keys.get(path)
+    if value is not None or match is None or place is None:
+        return None
+    key, sign, rest = match.groups()
+    lack = f"there is no space behind `{_short(key)}:`" if sign == ":" else f"there is no colon behind `{_short(key)}`"
+    edit = Edit(replace(place, column=place.column + len(key)), sign, ": ")
+    finding = UNKNOWN_KEY.at(place, lack, f"write `{_short(f'{key}: {rest}')}`", edits=[edit])
+    return Mistake(finding, suggested=(*path[:-1], key), at=path)
 
 
 def _engine(document: Document, path: Path_) -> str:
@@ -179,6 +262,8 @@ def _sentence(shown: str, problem: Mapping[str, Any]) -> str:
             return f"invalid value for `{shown}`"
         reason = comment(str(problem["msg"]).removeprefix("Value error, "))
         return f"`{shown}`: {reason.replace(given, _short(given)) if isinstance(given, str) and given else reason}"
+    if given is None and kind in _KINDS:
+        return f"`{shown}` has no value, and must be {_KINDS[kind]}"
     if kind in _KINDS:
         return f"`{shown}` must be {_KINDS[kind]}"
     for limit, words in _LIMITS.items():
@@ -200,24 +285,29 @@ def _clipped(text: str) -> str:
     return comment(re.sub(rf"\S{{{_MOST_GIVEN * 2},}}", lambda word: f"{word[0][:_MOST_GIVEN]}…`", text))
 
 
-def _fix(found: DeclaredAt, problem: Mapping[str, Any]) -> str:
+def _fix(found: DeclaredAt, problem: Mapping[str, Any]) -> ValueSuggestion:
     """Return the fix, with an example; of choices, the nearest as a question, or all."""
     words = key_choices(found.annotation)
     if words:
         given = problem["input"] if isinstance(problem["input"], str) else ""
         meant = next((each for each in candidate_values(found.field, given) if each in words), None)
-        return f"did you mean `{meant}`?" if meant else nearest(given, words)
+        certain = meant if meant and is_same_value(given, meant) else one_slip(given, words)
+        return ValueSuggestion(f"did you mean `{meant}`?" if meant else nearest(given, words), certain)
     example, key = EXAMPLES.get(found.field), found.field.partition(".")[2]
+    if isinstance(problem["input"], str) and _VARIABLE.search(problem["input"]) and found.field not in _SECRETS:
+        return ValueSuggestion(f"write the value itself: an inventory has no variables, as in `{key}: {example}`")
     if example is None:
-        return "`herd explain inventory` shows a whole rig"
+        return ValueSuggestion("`herd explain inventory` shows a whole rig")
     hint = _HINTS.get(found.field, "")
     if found.path and found.path[-1] != key and found.field in _NAMED:
         # One of several kinds, by its name in the inventory.
         example = as_written(next(iter(yaml.load(example, Loader=Loader).values())))
         key = _short(str(found.path[-1]))
-    return f"{hint and f'{hint}; '}write it like `{key}: {example}`"
+    return ValueSuggestion(f"{hint and f'{hint}; '}write it like `{key}: {example}`")
 
 
+_VARIABLE = re.compile(r"\$\{?\w+\}?|\{\{.*\}\}")
+_SECRETS = ("Instance.api_key", "Secret.env", "Secret.file")
 _CHARACTER_HELP = (
     "take it out; of such characters, only `extra_args`, `environment` and the texts of `overlay` may hold line ends "
     "and tabs"

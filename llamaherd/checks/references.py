@@ -6,12 +6,14 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from typing import Any
 
 from llamaherd.checks.context import RigContext
-from llamaherd.diagnostics.findings import Finding, Rule
+from llamaherd.diagnostics.findings import Edit, Finding, Rule
+from llamaherd.diagnostics.spelling import one_slip
 from llamaherd.engines import TRAITS
 from llamaherd.engines.flags.drafting import NO_MTP
+from llamaherd.inventory.exact_edits import value_edit
 from llamaherd.inventory.schema import Card, Rig
 from llamaherd.inventory.suggestions import declared_items, suggest_name
-from llamaherd.inventory.yaml_file import Path_
+from llamaherd.inventory.yaml_file import Document, Path_
 
 _USES: Mapping[str | int, str] = {"draft": " to draft", "tune": " to be tried"}
 """The use of a name, by the key that contains it."""
@@ -46,11 +48,22 @@ def check_declared_names(subject: RigContext) -> Iterator[Finding]:
             if value not in known:
                 use = _USES.get(path[0], "")
                 message = f"instance `{name}` names {kind} `{value}`{use}, which this rig does not declare"
-                yield UNDECLARED.at(document.value((*where, *path)), message, suggest_name(document.data, kind, value))
+                edits = _name_edits(document, (*where, *path), kind, value)
+                help_ = suggest_name(document.data, kind, value)
+                yield UNDECLARED.at(document.value((*where, *path)), message, help_, edits=edits)
         for index, card in enumerate(instance.on):
             if card not in cards:
                 message = f"instance `{name}` names GPU `{card}`, which this rig does not declare"
-                yield UNDECLARED.at(document.value((*where, "on", index)), message, _cards(document.data, card))
+                edits = _name_edits(document, (*where, "on", index), "card", card)
+                yield UNDECLARED.at(
+                    document.value((*where, "on", index)), message, _cards(document.data, card), edits=edits
+                )
+
+
+def _name_edits(document: Document, path: Path_, kind: str, name: str) -> tuple[Edit, ...]:
+    """Return the edit that writes the declared name that a name is, apart from one letter."""
+    meant = one_slip(name, declared_items(document.data, kind))
+    return value_edit(document, path, meant) if meant else ()
 
 
 def _cards(data: Mapping[str, Any], card: str) -> str:

@@ -11,13 +11,13 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from llamaherd.diagnostics.findings import nearest
-from llamaherd.diagnostics.spelling import completed_name, misspelled_name
+from llamaherd.diagnostics.spelling import completed_name, misspelled_name, one_slip
 from llamaherd.engines import USUAL
 from llamaherd.inventory import schema as fleet
 from llamaherd.inventory.inheritance import EXTENDS, INSTANCE_DEFAULTS
 from llamaherd.inventory.schema import Connect, Draft, Rig, Secret
 from llamaherd.inventory.schema.keys import NOT_HERE, also_called, container_type, declared_at, value_at
-from llamaherd.inventory.suggestions import candidate_values, declared_items, intended_name, suggest_name
+from llamaherd.inventory.suggestions import candidate_values, declared_items, intended_name, is_same_value, suggest_name
 from llamaherd.inventory.yaml_file import Document, Path_
 from llamaherd.inventory.yaml_text import Dumper, Loader
 from llamaherd.text.quoting import comment, yaml_value
@@ -48,10 +48,21 @@ BELOW: Mapping[str, str] = {
 
 
 class KeySuggestion(NamedTuple):
-    """The fix for an unknown key, and the key here that it suggests, if it does."""
+    """The fix for an unknown key, and the key here that it suggests, if it does.
+
+    `renames`: the unknown key is another name of that key, apart from one letter or by a word of another tool.
+    """
 
     help: str
     key: str | None = None
+    renames: bool = False
+
+
+class ValueSuggestion(NamedTuple):
+    """The fix for an invalid value, and the value as YAML if that is certainly meant."""
+
+    help: str
+    certain: str | None = None
 
 
 def suggest_key(model: type[BaseModel], word: str, value: Any, engine: str = USUAL) -> KeySuggestion:
@@ -66,7 +77,8 @@ def suggest_key(model: type[BaseModel], word: str, value: Any, engine: str = USU
     if inside := _inside(model, word, value):
         return inside
     if close := also_called(name, word) or misspelled_name(word, known):
-        return KeySuggestion(f"did you mean `{close}`?", close)
+        renames = one_slip(word, known) == close or (also_called(name, word) == close and word not in _VAGUE)
+        return KeySuggestion(f"did you mean `{close}`?", close, renames)
     flag = _of_the_engine(word, value, engine) if name == "Instance" else None
     if flag and flag.key:
         return flag
@@ -79,6 +91,10 @@ def suggest_key(model: type[BaseModel], word: str, value: Any, engine: str = USU
         return KeySuggestion(f"`{word}` is a key of {', and of '.join(BELOW[other] for other in others)}")
     close = completed_name(word, known)
     return KeySuggestion(nearest(word, known), close)
+
+
+_VAGUE = frozenset({"name", "type", "model", "kind", "number", "count", "id", "version", "release", "path", "default"})
+"""Words that may mean something else than the one key that they are another name of."""
 
 
 def _inside(model: type[BaseModel], word: str, value: Any) -> KeySuggestion | None:
@@ -149,7 +165,7 @@ def suggest_value_name(document: Document, path: Path_) -> str:
     return _KEY_HELP.get(field, f"choose another one. {_NAMES}")
 
 
-def suggest_value(document: Document, written: Path_) -> str | None:
+def suggest_value(document: Document, written: Path_) -> ValueSuggestion | None:
     """Suggest the value that was probably meant, if it is valid: as a question."""
     path = written
     while path and isinstance(path[-1], int):
@@ -166,11 +182,13 @@ def suggest_value(document: Document, written: Path_) -> str | None:
     for candidate in candidate_values(field, given):
         same = candidate == given and type(candidate) is type(given)
         if not same and _passes(document, path, field, candidate):
-            return f"did you mean `{key}: {as_written(candidate)}{_besides(field, str(given))}`?"
+            text, besides = as_written(candidate), _besides(field, str(given))
+            certain = text if is_same_value(given, candidate) and not besides else None
+            return ValueSuggestion(f"did you mean `{key}: {text}{besides}`?", certain)
     return None
 
 
-def _in_a_mapping(key: str, field: str, kind: type[BaseModel], given: str | float) -> str | None:
+def _in_a_mapping(key: str, field: str, kind: type[BaseModel], given: str | float) -> ValueSuggestion | None:
     """Return a mapping with one key, if its value was written alone."""
     whole = [each for each in candidate_values(field, given) if isinstance(each, dict | str) and each != given]
     single = [] if isinstance(given, bool) or (kind is Draft and isinstance(given, str)) else keys_of_model(kind)
@@ -180,27 +198,31 @@ def _in_a_mapping(key: str, field: str, kind: type[BaseModel], given: str | floa
         except ValidationError as error:
             if kind is not Connect or any(each["loc"][:1] == ("connect",) for each in error.errors()):
                 continue
-        return f"did you mean `{key}: {as_written(candidate)}`?"
+        certain = as_written(candidate) if kind is Connect and isinstance(candidate, dict) else None
+        return ValueSuggestion(f"did you mean `{key}: {as_written(candidate)}`?", certain)
     return None
 
 
-def _declared(document: Document, key: str, what: str, given: Any) -> str:
+def _declared(document: Document, key: str, what: str, given: Any) -> ValueSuggestion:
     """Suggest a name that the rig declares in place of an invalid one."""
-    if key == "on" and isinstance(given, str) and "," in given:
-        given = [part.strip() for part in given.split(",")]
+    if key == "on" and isinstance(given, str) and re.search(r"[,()]", given):
+        given = [part.strip() for part in given.strip("() ").split(",")]
     words = [*given][:_MOST_WORDS] if isinstance(given, list | dict) else [given]
     names = declared_items(document.data, what)
     if key == "on" and given in ("all", "gpu", "gpus", "cuda", "auto") and names:
-        return f"did you mean `on: [{', '.join(names)}]`, all of them?"
+        return ValueSuggestion(f"did you mean `on: [{', '.join(names)}]`, all of them?")
     if key == "on" and given in ("cpu", "none", False, "false"):
-        return "leave `on` out: without GPUs it runs on the CPU"
+        return ValueSuggestion("leave `on` out: without GPUs it runs on the CPU")
     meant = [str(word) if str(word) in names else intended_name(document.data, what, str(word)) for word in words]
     if meant and all(meant):
-        shown = ", ".join(map(str, meant))
-        return f"did you mean `{key}: {f'[{shown}]' if key == 'on' else shown}`?"
+        shown = f"[{', '.join(map(str, meant))}]" if key == "on" else ", ".join(map(str, meant))
+        certain = all(
+            str(word) == name or one_slip(str(word), names) == name for word, name in zip(words, meant, strict=True)
+        )
+        return ValueSuggestion(f"did you mean `{key}: {shown}`?", shown if certain else None)
     unknown = next((str(word) for word in words if str(word) not in names), "")
     listed = f"write it like `on: [{next(iter(names))}]`; " if key == "on" and names else ""
-    return f"{listed}{suggest_name(document.data, what, unknown)}"
+    return ValueSuggestion(f"{listed}{suggest_name(document.data, what, unknown)}")
 
 
 def _passes(document: Document, path: Path_, field: str, candidate: Any) -> bool:
@@ -214,6 +236,19 @@ def _passes(document: Document, path: Path_, field: str, candidate: Any) -> bool
         model.model_validate(whole, context={"folder": document.file.parent})
     except ValidationError as error:
         return not any(each["loc"][:1] == path[-1:] for each in error.errors())
+    return True
+
+
+def passes_renamed(document: Document, path: Path_, model: type[BaseModel], new: str) -> bool:
+    """Return whether the value of an unknown key is valid as that of another key, which is not there yet."""
+    around = value_at(document.data, path[:-1])
+    if not isinstance(around, dict) or new in around:
+        return False
+    renamed = {new if key == path[-1] else key: value for key, value in around.items()}
+    try:
+        model.model_validate(renamed, context={"folder": document.file.parent})
+    except ValidationError as error:
+        return not any(each["loc"][:1] == (new,) for each in error.errors())
     return True
 
 

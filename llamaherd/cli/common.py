@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from click.shell_completion import CompletionItem
 from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, UserError, to_print
 from llamaherd.inventory.file_writer import write_atomically
 from llamaherd.layout import IN_REACH, LOCK_WAIT
+from llamaherd.text.numbers import whole_number
 from llamaherd.text.terminal import plain
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
 JSON = "llamaherd.json"
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+FEWEST_COLUMNS = 40
+"""The width for which findings are printed on a narrower terminal."""
+MOST_SOURCE = 4 << 20
+"""The most bytes of a file whose lines are shown: a lock has up to 3 MiB."""
 
 RESUME_HINT = "results so far are saved: run the same command again to resume"
 
@@ -140,7 +146,7 @@ def read_or_exit(read: Callable[[], T]) -> T:
     try:
         return read()
     except InventoryError as error:
-        print_findings(error.findings)
+        print_errors(error.findings)
         sys.exit(UNUSABLE)
 
 
@@ -150,7 +156,7 @@ def measuring_or_exit() -> Iterator[None]:
     try:
         yield
     except InventoryError as error:
-        print_findings(error.findings)
+        print_errors(error.findings)
         sys.exit(FAILED)
     except UserError as error:
         fail(error, FAILED)
@@ -179,17 +185,55 @@ def echo(text: str, *, err: bool = False) -> None:
     click.echo(plain(text), err=err)
 
 
-def print_findings(findings: Sequence[Finding], *, err: bool = True) -> None:
-    """Print findings: the place, what is wrong, the suggestion."""
-    for finding in to_print(findings):
-        severity = click.style(finding.severity, fg=COLOURS[finding.severity], bold=True)
-        help_ = click.style("help", bold=True)
-        place, message, suggestion = (plain(str(text)) for text in (finding.place, finding.message, finding.help))
-        click.echo(f"{place}: {severity} {finding.code}: {message}\n  {help_}: {suggestion}", err=err)
+def print_findings(findings: Sequence[Finding], *, err: bool = True, fixing: bool = False) -> None:
+    """Print findings: the place, what is wrong, the line of the file, the suggestion.
+
+    `fixing` marks the findings that `herd check --fix` fixes.
+    """
+    from llamaherd.diagnostics.excerpt import rendered  # late: most runs print no finding
+
+    for line in rendered(to_print(findings), _source_lines, _painted, _columns(err=err), fixing=fixing):
+        click.echo(line, err=err, color=False if os.environ.get("NO_COLOR") else None)
     if (left := len(findings) - MOST_SHOWN) > 0:
         click.echo(f"and {left:,} more", err=err)
     if codes := sorted({finding.code for finding in findings}):
         click.echo(f"explained by: herd explain {' '.join(codes)}", err=err)
+
+
+def print_errors(findings: Sequence[Finding]) -> None:
+    """Print the errors of an inventory, and how many warnings there are."""
+    print_findings([finding for finding in findings if finding.severity == "error"])
+    print_warnings_line(findings)
+
+
+def print_warnings_line(findings: Sequence[Finding]) -> None:
+    """Print how many warnings there are, if any: `herd check` prints them."""
+    if number := sum(finding.severity == "warning" for finding in findings):
+        echo(f"{counted(number, 'warning')}: run `herd check`", err=True)
+
+
+def _painted(text: str, role: str) -> str:
+    return click.style(text, fg=COLOURS.get(role), bold=role != "gutter" or None, dim=role == "gutter" or None)
+
+
+def _columns(*, err: bool) -> int | None:
+    """Return the width of the output; None if it is no terminal."""
+    if (set_ := whole_number(os.environ.get("COLUMNS", ""))) is not None:
+        return max(set_, FEWEST_COLUMNS)
+    try:
+        return max(os.get_terminal_size(2 if err else 1).columns, FEWEST_COLUMNS)
+    except OSError:
+        return None
+
+
+def _source_lines(file: Path) -> list[str] | None:
+    """Return the lines of a file that findings point into; None if it is not readable text."""
+    from llamaherd.text.textfile import UnreadableError, read_text
+
+    try:
+        return read_text(file, MOST_SOURCE).split("\n")
+    except UnreadableError:
+        return None
 
 
 def counted(number: int, what: str) -> str:

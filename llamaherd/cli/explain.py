@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from llamaherd.cli.common import echo
+from llamaherd.diagnostics.spelling import misspelled_name
 from llamaherd.pipeline.rules import rules
 from llamaherd.resources import DOCS
 
@@ -20,6 +21,26 @@ def _pages() -> dict[str, str | Path]:
 
 def _complete(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in _pages() if name.casefold().startswith(typed.casefold())]
+
+
+def _page_meant(name: str) -> str:
+    """Return the fix for a name without a page."""
+    number = name.upper().removeprefix("LH")
+    code = f"LH{number:0>3}"
+    if code in rules():
+        return f"did you mean `{code}`?"
+    if number.isdecimal():
+        return "`herd explain findings` lists all codes"
+    if meant := misspelled_name(name, _pages()):
+        return f"did you mean `{meant}`?"
+    if len(name) > 1 and (sections := [page.stem for page in sorted(DOCS.glob("*.md")) if _has_key(page, name)]):
+        return f"it is a key: `herd explain {'inventory' if 'inventory' in sections else sections[0]}` describes it"
+    others = ", ".join(name for name, page in _pages().items() if isinstance(page, Path))
+    return f"name a code, such as LH031, or one of: {others}"
+
+
+def _has_key(page: Path, name: str) -> bool:
+    return f"\n| `{name}` |" in page.read_text(encoding="utf-8")
 
 
 @click.command()
@@ -36,9 +57,6 @@ def explain(names: tuple[str, ...]) -> None:
     pages = {name.casefold(): page for name, page in _pages().items()}
     wanted = {name: pages.get(name.casefold().removeprefix("docs/").removesuffix(".md")) for name in names}
     if missing := [name for name, page in wanted.items() if page is None]:
-        others = ", ".join(name for name, page in _pages().items() if isinstance(page, Path))
-        raise click.UsageError(
-            f"there is no page `{missing[0]}`\n  help: name a code, such as LH031, or one of: {others}"
-        )
+        raise click.UsageError(f"there is no page `{missing[0]}`\n  help: {_page_meant(missing[0])}")
     texts = (page.read_text(encoding="utf-8") if isinstance(page, Path) else page for page in wanted.values() if page)
     echo("\n".join(texts).rstrip("\n"))

@@ -17,7 +17,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from llamaherd import __version__
-from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, fail, inventory_option, json_option, print_findings
+from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, fail, inventory_option, json_option, print_errors
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.signals import END_SIGNALS
 from llamaherd.text.terminal import MOST_MESSAGE, one_line
@@ -121,7 +121,7 @@ class Herd(LazyGroup):
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
         except InventoryError as error:  # raised by a fleet's own role during the run
-            print_findings(error.findings)
+            print_errors(error.findings)
             ctx.exit(UNUSABLE)
         except UserError as error:
             fail(error, FAILED)

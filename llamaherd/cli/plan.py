@@ -22,7 +22,7 @@ from llamaherd.cli.common import (
     inventory_option,
     json_option,
     only_option,
-    print_findings,
+    print_errors,
     rigs_argument,
     write_output,
 )
@@ -266,7 +266,7 @@ def _watcher_or_exit(inventory: Path | None) -> MonitoredFleet:
     except UserError as error:
         fail(error, FAILED)
     except InventoryError as error:
-        print_findings(error.findings)
+        print_errors(error.findings)
         sys.exit(FAILED)
     return found
 

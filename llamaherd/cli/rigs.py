@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from llamaherd.cli.change_lines import change_row, print_rows
-from llamaherd.cli.common import UNUSABLE, counted, echo, fail, print_findings, read_or_exit
+from llamaherd.cli.common import UNUSABLE, counted, echo, fail, print_findings, print_warnings_line, read_or_exit
 from llamaherd.deploy.proposals import proposed_changes
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.program import packed_program
@@ -31,7 +31,7 @@ def plans_or_exit(
     only: Sequence[str] = (),
     create_keys: bool = False,
 ) -> dict[str, tuple[Rig, Plan]]:
-    """Return the plans of the named rigs, or of all. Print warnings and notes; print errors and end the program.
+    """Return the plans of the named rigs, or of all. Print the number of warnings; print errors and end the program.
 
     `check_rigs` is called with the rigs after the inventory's checks passed and before they are planned. `only` names
     instances and roles: rigs with none of them are left out. `create_keys` creates missing server keys, and prints
@@ -46,7 +46,8 @@ def plans_or_exit(
                 roles,
                 rigs,
                 deploying=deploying,
-                doubtful=print_findings,
+                doubtful=print_warnings_line,
+                of_run=print_findings,
                 sound=check_rigs,
                 only=only,
                 made=made,

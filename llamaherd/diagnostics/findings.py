@@ -18,25 +18,44 @@ GRAVITY: Mapping[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """A position in a file; line and column count from 1."""
+    """A position in a file; line and column count from 1. Line 0 is the whole file, a folder or a command line."""
 
     file: Path
-    line: int = 1
+    line: int = 0
     column: int = 1
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+        return f"{self.file}:{self.line}:{self.column}" if self.line else str(self.file)
+
+
+@dataclass(frozen=True)
+class Edit:
+    """An exact change of one line of a file: at `place`, the text `old` is replaced by `new`."""
+
+    place: Place
+    old: str
+    new: str
+
+    def as_json(self) -> dict[str, str | int]:
+        """Return the edit as a flat JSON object; the end column is the first column that stays."""
+        place = self.place
+        span = {"line": place.line, "column": place.column, "end_column": place.column + len(self.old)}
+        return {"file": str(place.file), **span, "old": self.old, "new": self.new}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem: a code, its place, one sentence, and a fix. docs/findings.md lists codes; each has a page."""
+    """One problem: a code, its place, one sentence, and a fix. docs/findings.md lists codes; each has a page.
+
+    `edits` do the fix exactly as `help` describes it, if it is certain; `herd check --fix` applies them.
+    """
 
     code: str
     place: Place
     message: str
     help: str
     severity: Severity = "error"
+    edits: tuple[Edit, ...] = ()
 
     def __post_init__(self) -> None:
         # Both quote texts of other programs.
@@ -46,16 +65,17 @@ class Finding:
     def __str__(self) -> str:
         return plain(f"{self.place}: {self.severity} {self.code}: {self.message}\n  help: {self.help}")
 
-    def as_json(self) -> dict[str, str | int]:
-        """Return the finding as a flat JSON object."""
+    def as_json(self) -> dict[str, object]:
+        """Return the finding as a JSON object. A finding without a position in its file has line 1, column 1."""
         return {
             "code": self.code,
             "severity": self.severity,
             "file": str(self.place.file),
-            "line": self.place.line,
+            "line": max(self.place.line, 1),
             "column": self.place.column,
             "message": self.message,
             "help": self.help,
+            "edits": [edit.as_json() for edit in self.edits],
         }
 
 
@@ -132,9 +152,11 @@ class Rule:
     sometimes: tuple[Severity, ...] = ()
     """The other severities that a finding may have."""
 
-    def at(self, place: Place, message: str, fix: str, severity: Severity | None = None) -> Finding:
+    def at(
+        self, place: Place, message: str, fix: str, severity: Severity | None = None, edits: Sequence[Edit] = ()
+    ) -> Finding:
         """Return a finding of this rule."""
-        return Finding(self.code, place, message, fix, self.graded(severity))
+        return Finding(self.code, place, message, fix, self.graded(severity), tuple(edits))
 
     def graded(self, severity: Severity | None) -> Severity:
         """Return the severity of a finding: the given one, or the default."""

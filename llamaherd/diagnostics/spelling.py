@@ -49,6 +49,32 @@ def completed_name(word: str, known: Iterable[str]) -> str | None:
     return names[0] if len(names) == 1 and 2 * len(start) >= len(names[0]) else None
 
 
+_FEWEST = 3
+"""The fewest letters of a word with one slip that is certain: `sdt` is `std`."""
+
+
+def one_slip(word: str, known: Iterable[str]) -> str | None:
+    """Return the one known name that a word is, apart from one wrong letter, case or what separates its words.
+
+    None if several names are as near, or if a digit differs: `q4_0` is no slip of `q4_1`.
+    """
+    names = {name for name in known if name != word}
+    same = {name for name in names if notation(name) == notation(word)}
+    if not same and len(word) >= _FEWEST:
+        same = {
+            name
+            for name in names
+            if re.sub(r"\D", "", name) == re.sub(r"\D", "", word)
+            and _distance(word.lower(), name.lower(), 1) is not None
+        }
+    return same.pop() if len(same) == 1 else None
+
+
+def notation(text: str) -> str:
+    """Return a text without case, quotes, blanks, commas and what separates its words."""
+    return re.sub(r"(?<=.)[-_]|[\s,;()\"'\u201c\u201d\u2018\u2019\u200b]", "", text).lower()
+
+
 def _bare(name: str) -> str:
     """Return a name without its common beginning; blanks between its words."""
     return re.sub(r"[-_]+", " ", FLAG_PREFIXES.sub("", name)).strip().lower()

@@ -57,8 +57,10 @@ def inherited(document: Document, others: Mapping[str, Document], defaults: Docu
     for layer in ([defaults] if defaults else []) + chain[:0:-1]:
         whole = _merged(whole, _without(layer, OWN_KEYS), document)
     whole = _each_instance(_merged(whole, _without(document, frozenset({EXTENDS})), document))
-    raws = {place: raw for layer in (*chain, *([defaults] if defaults else [])) for place, raw in layer.raws.items()}
-    return Document(whole.file, _without_gaps(whole.data), whole.keys, whole.values, raws)
+    layers = (*chain, *([defaults] if defaults else []))
+    raws = {place: raw for layer in layers for place, raw in layer.raws.items()}
+    texts = {file: text for layer in layers for file, text in layer.texts.items()}
+    return Document(whole.file, _without_gaps(whole.data), whole.keys, whole.values, raws, texts)
 
 
 def _declared(given: Any, known: list[str]) -> str:

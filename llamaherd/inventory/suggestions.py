@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from llamaherd.diagnostics.findings import nearest
-from llamaherd.diagnostics.spelling import completed_name, misspelled_name, nearest_name
+from llamaherd.diagnostics.spelling import completed_name, misspelled_name, nearest_name, notation, one_slip
 from llamaherd.reference.cards import known_as
 from llamaherd.text.numbers import whole_number
 
@@ -92,7 +92,7 @@ def candidate_values(field: str, given: Any) -> Iterator[Any]:
     if not isinstance(given, str | int | float) or len(str(given)) > LONGEST_VALUE:
         return
     ascii_digits = re.sub(r"\d", lambda digit: str(int(digit[0])), str(given))  # `\d` matches digits of every script
-    text = re.sub(r"\s+#.*|(?<=\d)#.*", "", ascii_digits).strip(_QUOTES + " \t\u00a0")
+    text = re.sub(r"\s+(?:#|//).*|(?<=\d)#.*", "", ascii_digits).strip(_QUOTES + " \t\u00a0").rstrip(";,")
     if special := _BY_FIELD.get(field):
         yield from special(text)
     if isinstance(given, bool):
@@ -105,12 +105,22 @@ def candidate_values(field: str, given: Any) -> Iterator[Any]:
         yield re.sub(r"[ _]+", "-", text.lower())
     if field in ("Engine.options", "Instance.environment"):
         yield from _of_list(field, text.split())
+    if field.endswith(".port") and (port := re.fullmatch(r"(?:[\w.-]*:)?(\d{1,5})(?:/tcp)?", text)):
+        yield int(port[1])
+    if re.fullmatch(r"(?=.*\d)[\dOolI]{2,}", text):
+        yield int(text.translate(_LETTERS))
+    if switch := one_slip(text.lower(), ("true", "false")):
+        yield switch == "true"
     if text.lower() in _WORDS:
         yield from ("on", True) if _WORDS[text.lower()] else ("off", False)
     if not (field.startswith("Expect.") and re.search(r"\d ?m?s", text)):  # how long one takes is no speed
         yield from _numbers(text, part=field in _PARTS)
     if not re.search(r"[\s'\"-]", text):
         yield [text]
+
+
+_LETTERS = str.maketrans({"O": "0", "o": "0", "l": "1", "I": "1"})
+"""Letters that look like digits."""
 
 
 def _of_list(field: str, given: list[Any]) -> Iterator[Any]:
@@ -132,7 +142,25 @@ def _of_list(field: str, given: list[Any]) -> Iterator[Any]:
     yield texts
 
 
+def is_same_value(given: Any, candidate: Any) -> bool:
+    """Return whether a candidate is certainly what a value means: another notation, or a list of one value."""
+    if isinstance(candidate, list) and len(candidate) == 1:
+        candidate = candidate[0]
+    if isinstance(given, list) and len(given) == 1:
+        given = given[0]
+    if not isinstance(given, str | int | float) or not isinstance(candidate, str | int | float):
+        return False
+    if isinstance(candidate, bool) and one_slip(str(given).lower(), ("true", "false")) == str(candidate).lower():
+        return True
+    switches = (_SWITCHES.get(str(given).lower()), _SWITCHES.get(str(candidate).lower()))
+    if None not in switches:
+        return switches[0] == switches[1]
+    one, other = notation(str(given)), notation(str(candidate))
+    return one == other or (bool(re.fullmatch(r"\d+[kmgt]i?", one)) and f"{one}b" == other)
+
+
 _WORDS = dict.fromkeys(("yes", "y", "enabled", "always"), True) | dict.fromkeys(("no", "n", "disabled", "never"), False)
+_SWITCHES = _WORDS | {"true": True, "on": True, "false": False, "off": False}
 _PARTS = frozenset(("Draft.p_min", "Sampling.top_p", "Sampling.min_p"))
 """Fields between 0 and 1, which users write in percent."""
 _SWITCHED: Mapping[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
@@ -165,6 +193,8 @@ def _size(text: str) -> Iterator[str]:
         yield f"{match[1].replace(',', '.')}{match[2].upper()}{match[3].lower()}B"
     elif re.fullmatch(r"\d{1,4}(?:[.,]\d)?", text):
         yield f"{text.replace(',', '.')}GB"
+    elif re.fullmatch(r"\d{5,7}", text):
+        yield f"{text}MiB"
 
 
 def _scaled(unit: str, kilo: str) -> Callable[[str], Iterator[str]]:

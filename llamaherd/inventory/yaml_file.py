@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from llamaherd.diagnostics.findings import Finding, InventoryError, Place, Rule
+from llamaherd.diagnostics.findings import Edit, Finding, InventoryError, Place, Rule
+from llamaherd.inventory.yaml_mistakes import LineEdit, explain_yaml_error
 from llamaherd.inventory.yaml_text import (
     MERGE,
     MOST_BYTES,
@@ -18,7 +19,6 @@ from llamaherd.inventory.yaml_text import (
     STR,
     Dumper,
     Loader,
-    explain_yaml_error,
     nodes_of,
 )
 from llamaherd.text.characters import harmful
@@ -115,6 +115,8 @@ __all__ = ["Document", "Dumper", "Path_", "parse_yaml", "read_yaml"]
 
 Path_ = tuple[str | int, ...]
 
+_NAMES_BELOW = frozenset({"instances", "models", "engines", "cards", "users"})
+"""Keys below which names are chosen by the user."""
 _QUOTED = frozenset("\"'|>")
 _HALVES = re.compile("[\ud800-\udfff]")
 
@@ -129,6 +131,8 @@ class Document:
     values: dict[Path_, Place] = field(repr=False)
     raws: dict[Place, str] = field(repr=False, default_factory=dict)
     """Texts of several words as written, with quotes and indentation, by their position."""
+    texts: dict[Path, str] = field(repr=False, default_factory=dict)
+    """The text of each file that places point into."""
 
     def word(self, path: Path_, words: Sequence[str], index: int) -> Place:
         """Return the place of a word of a text that was split into `words`; of the item, if it is a list."""
@@ -157,7 +161,7 @@ class Document:
         for length in range(len(path), 0, -1):
             if path[:length] in places:
                 return places[path[:length]]
-        return Place(self.file)
+        return Place(self.file, 1, 1)
 
 
 def read_yaml(file: Path, most: int = MOST_BYTES, nodes: int = MOST_NODES, *, merging: bool = False) -> Document:
@@ -180,8 +184,10 @@ def parse_yaml(file: Path, text: str, nodes: int = MOST_NODES, *, merging: bool 
     except (yaml.YAMLError, RecursionError) as error:
         raise InventoryError([_not_yaml(file, text, error)]) from None
     if not isinstance(node, yaml.MappingNode) or node.tag != "tag:yaml.org,2002:map":
+        kinds: Mapping[type[object], str] = {type(None): "is empty", yaml.SequenceNode: "is a list, and holds no rig"}
+        message = f"this file {kinds.get(type(node), 'holds no rig')}"
         help_ = "start it with `rig: NAME`; `herd explain inventory` shows a whole one"
-        raise InventoryError([NO_RIG.at(Place(file), "this file holds no rig", help_)])
+        raise InventoryError([NO_RIG.at(Place(file), message, help_)])
     walk = _Walk(file, nodes)
     if merging:
         _merge_tags(node)
@@ -193,7 +199,7 @@ def parse_yaml(file: Path, text: str, nodes: int = MOST_NODES, *, merging: bool 
         data = Loader("").construct_document(node)
     except (yaml.YAMLError, RecursionError) as error:
         raise InventoryError([_not_yaml(file, text, error)]) from None
-    return Document(file, data, walk.keys, walk.values, raws)
+    return Document(file, data, walk.keys, walk.values, raws, {file: text})
 
 
 def _merge_tags(top: yaml.Node) -> None:
@@ -235,8 +241,23 @@ def _scalars(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
 def _not_yaml(file: Path, text: str, error: yaml.YAMLError | RecursionError) -> Finding:
     if isinstance(error, RecursionError):
         return UNREADABLE.at(Place(file), "this is nested too deeply to be read", "write it with fewer levels")
-    mistake = explain_yaml_error(text, error)
-    return UNREADABLE.at(Place(file, mistake.line, mistake.column), mistake.message, mistake.help)
+    mistake = explain_yaml_error(text, error, _is_readable)
+    edits = [_edit(file, mistake.edit)] if mistake.edit else []
+    return UNREADABLE.at(Place(file, mistake.line, mistake.column), mistake.message, mistake.help, edits=edits)
+
+
+def _edit(file: Path, edit: LineEdit) -> Edit:
+    return Edit(Place(file, edit.line, edit.column), edit.old, edit.new)
+
+
+def _is_readable(text: str) -> bool:
+    """Return whether a text is the YAML of a file of an inventory, with each key once."""
+    try:
+        node = nodes_of(text)
+        walk = _Walk(Path(), MOST_NODES)
+        return isinstance(node, yaml.MappingNode) and walk.visit(node, ()) > 0 and not walk.findings
+    except (yaml.YAMLError, RecursionError, InventoryError):
+        return False
 
 
 @dataclass
@@ -264,7 +285,7 @@ class _Walk:
         self.sizes[id(node)] = None
         self._check(node)
         if isinstance(node, yaml.MappingNode):
-            size = sum(self._pair(key, value, path) for key, value in node.value)
+            size = self._mapping(node, path)
         elif isinstance(node, yaml.SequenceNode):
             size = sum(self.visit(item, (*path, index)) for index, item in enumerate(node.value))
         else:
@@ -276,15 +297,47 @@ class _Walk:
         self.sizes[id(node)] = size + 1
         return size + 1
 
+    def _mapping(self, node: yaml.MappingNode, path: Path_) -> int:
+        """Walk the pairs of a mapping. A key without a value, before keys that stand there twice, is their parent."""
+        before = len(self.findings)
+        size = sum(self._pair(key, value, path) for key, value in node.value)
+        twice = [found.place for found in self.findings[before:] if found.code == KEY_TWICE.code]
+        keys = [key for key, _ in node.value]
+        first = next((n for n, key in enumerate(keys) if _place(self.file, key) in twice), 0)
+        header = next((n for n in range(first - 1, -1, -1) if node.value[n][1].value == ""), None)
+        if first and header is not None and path in self.keys and not node.flow_style:
+            place = _place(self.file, keys[header])
+            less = place.column - self.keys[path].column
+            message = f"`{keys[header].value}` is indented as far as the keys that belong below it"
+            help_ = f"indent it with {place.column - 1 - less} spaces, as `{path[-1]}`"
+            edit = Edit(Place(self.file, place.line), " " * less, "")
+            own = {_place(self.file, key) for key in keys[header + 1 :]}
+            self.findings[before:] = [
+                *(found for found in self.findings[before:] if found.place not in own),
+                KEY_TWICE.at(place, message, help_, edits=[edit]),
+            ]
+        return size
+
     def _pair(self, key: yaml.Node, value: yaml.Node, path: Path_) -> int:
         if key.tag == MERGE:
             # What `<<` takes over has its places where it is written.
             return self.visit(value, (*path, "<<"))
         self._check(key)
+        if not isinstance(key, yaml.ScalarNode):
+            template = isinstance(key, yaml.MappingNode) and key.flow_style
+            message = "`{{` begins a template, and an inventory has none" if template else "a key must be a text"
+            self._wrong(key, message, "write the value itself" if template else "write a name in its place")
+            return self.visit(value, (*path, "?"))
         here = (*path, str(key.value))
         if here in self.keys:
             message = f"`{key.value}` stands here twice; the first is at line {self.keys[here].line}"
-            help_ = "rename one of the two" if isinstance(value, yaml.MappingNode) else "keep one of the two"
+            help_ = "keep one of the two"
+            if isinstance(value, yaml.MappingNode):
+                named = bool(path) and path[-1] in _NAMES_BELOW
+                first = self.keys[here].line
+                help_ = (
+                    "rename one of the two" if named else f"move what is below it to line {first}, and leave this out"
+                )
             self.findings.append(KEY_TWICE.at(_place(self.file, key), message, help_))
             here = (*path, f"{key.value} again")  # what is below it stands nowhere twice
         self.keys[here] = _place(self.file, key)

@@ -51,7 +51,7 @@ NOTHING_MOVES = Rule(
     why="An engine at a full commit, an image by digest and a source archive never move: there is nothing to upgrade.",
     example="""
     $ herd lock --upgrade mian
-    /home/tom/fleet:1:1: error LH035: no rig declares `mian`, or it never moves
+    /home/tom/fleet: error LH035: no rig declares `mian`, or it never moves
       help: did you mean `main`?
     """,
     language="console",

@@ -124,6 +124,8 @@ class MachineState:
     """Major versions of g++ that are installed."""
     memory: int = 0
     """Bytes of RAM."""
+    cores: int = 0
+    """Physical cores; 0 where the kernel does not list them."""
     amx: bool = False
     """Whether the processor has AMX, as far as this system may use it."""
     boot_free: int | None = None
@@ -171,6 +173,7 @@ def inspect_machine(system: System, *, has_gpus: bool, root: str = "") -> Machin
         headers=bus.headers,
         gcc=tuple(sorted(int(found[1]) for found in compilers if found)),
         memory=memory_bytes(system, root),
+        cores=_cores(_processors(root, system), root, system),
         amx=has_amx(system, root),
         boot_free=system.free(f"{root}/boot"),
         package_holder=_package_holder(system, root),

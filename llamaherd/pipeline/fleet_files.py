@@ -345,9 +345,23 @@ def choose_rigs(fleet: Fleet, names: Iterable[str], source: Path) -> Fleet:
     unknown = [name for name in wanted if name not in fleet.rigs]
     if unknown:
         raise InventoryError(
-            UNKNOWN_RIG.at(Place(source), f"there is no rig `{name}`", nearest(name, fleet.rigs)) for name in unknown
+            UNKNOWN_RIG.at(Place(source), f"there is no rig `{name}`", _rig_meant(name, fleet)) for name in unknown
         )
     return Fleet(rigs={name: fleet.rigs[name] for name in wanted}) if wanted else fleet
+
+
+def _rig_meant(name: str, fleet: Fleet) -> str:
+    """Return the fix for a word that is no rig: a file of one, an instance, or another spelling."""
+    first, _, second = name.partition("/")
+    if second and first in fleet.rigs and not second.endswith(SUFFIXES):
+        return f"write a rig alone: `{first}`"
+    if name.endswith(SUFFIXES):
+        stem = Path(name).stem
+        return f"write the name of the rig: `{stem}`" if stem in fleet.rigs else nearest(stem, fleet.rigs)
+    having = [rig for rig in fleet.rigs if name in fleet.rigs[rig].servers]
+    if having:
+        return f"`{comment(name)}` is an instance: write its rig, `{having[0]}`"
+    return nearest(name, fleet.rigs)
 
 
 def _rig_files(source: Path) -> list[Path]:
@@ -372,7 +386,7 @@ def _no_inventory(source: Path) -> Finding:
     close = close or next((name for name in siblings if Path(name).stem == source.name), None)
     begin = "name another inventory with -i or HERD_INVENTORY, or begin one with `herd init DIR`"
     help_ = f"did you mean `{source.with_name(close)}`?" if close else begin
-    return NO_INVENTORY.at(Place(source), f"the inventory does not exist: there is no {source}", help_)
+    return NO_INVENTORY.at(Place(source), "the inventory does not exist: there is no such file or folder", help_)
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -158,6 +158,7 @@ def plans(
     *,
     deploying: bool = False,
     doubtful: Callable[[Sequence[Finding]], None] = lambda _: None,
+    of_run: Callable[[Sequence[Finding]], None] = lambda _: None,
     sound: Callable[[Mapping[str, Rig]], None] = lambda _: None,
     only: Sequence[str] = (),
     edit: Edit | None = None,
@@ -166,10 +167,11 @@ def plans(
 ) -> dict[str, tuple[Rig, Plan]]:
     """Return the rigs of these names, or all rigs, with their plans. `doubtful` gets the findings that are no errors.
 
-    `sound` gets the rigs once they are free of errors, before they are planned. `only` names instances and roles: rigs
-    with none of them are left out. `edit` may change each rig before it is checked, without the checks of the whole
-    fleet. `locked` replaces the lock in the inventory folder. With `made`, missing keys of servers are created, and
-    `made` gets each of them.
+    `of_run` gets those that `herd check` does not report: of the lock's entries, and of keys on hosts. `sound` gets the
+    rigs once they are free of errors, before they are planned. `only` names instances and roles: rigs with none of them
+    are left out. `edit` may change each rig before it is checked, without the checks of the whole fleet. `locked`
+    replaces the lock in the inventory folder. With `made`, missing keys of servers are created, and `made` gets each of
+    them.
 
     Raises InventoryError, also for what is not locked (LH031), and UserError if `only` contains an unknown name.
     """
@@ -182,11 +184,14 @@ def plans(
     stale = _stale(fleet, locked, surveyed, command)
     parts = choose_parts(only, fleet.rigs, roles) if only else dict.fromkeys(fleet.rigs)
     sound({name: rig for name, rig in fleet.rigs.items() if name in parts})
+    checked = surveyed.findings
     surveyed = with_keys(surveyed, parts, made) if deploying else surveyed
     rigs = {name: surveyed.around[name] for name in fleet.rigs if name in parts}
     planned = _planned(rigs, parts, surveyed, locked, roles, lock_path(inventory), command)
     chosen = _chosen_files(surveyed, rigs)
-    doubtful([finding for finding in (*surveyed.findings, *stale) if finding.place.file in chosen])
+    doubtful([finding for finding in checked if finding.place.file in chosen])
+    others = (*surveyed.findings[len(checked) :], *stale)
+    of_run([finding for finding in others if finding.place.file in chosen])
     return planned
 
 

@@ -38,7 +38,7 @@ OWN_ROLE = Rule(
     """,
     example="""
     $ herd check
-    /home/tom/fleet/roles/motd/__init__.py:1:1: error LH290: role `motd` has no ROLE
+    /home/tom/fleet/roles/motd/__init__.py: error LH290: role `motd` has no ROLE
       help: give it one: `ROLE = Role(name="motd", …)`
     """,
     language="console",

@@ -179,6 +179,7 @@ def _planned(roles: Sequence[Role], planning: Planning) -> tuple[Plan, Mapping[s
         rig=rig.rig,
         os=rig.host.os,
         ram=rig.host.ram,
+        cores=rig.host.cpu.cores,
         amx=rig.host.cpu.amx,
         packages=tuple(sorted(frozenset().union(*(part.packages for part in parts.values())))),
         files=tuple(file for part in parts.values() for file in part.files),

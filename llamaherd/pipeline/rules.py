@@ -17,7 +17,7 @@ NO_INVENTORY = Rule(
     why="The path does not exist, or the folder holds no `.yaml` or `.yml` file but `defaults.yaml`.",
     example="""
     $ herd -i ~/flete check
-    /home/tom/flete:1:1: error LH005: the inventory does not exist
+    /home/tom/flete: error LH005: the inventory does not exist
     """,
     language="console",
     fix="""
@@ -46,7 +46,7 @@ UNKNOWN_RIG = Rule(
     why="An argument of `herd`, or pyinfra's `--limit`, names it. pyinfra alone would do nothing and report success.",
     example="""
     $ herd plan atic
-    /home/tom/fleet:1:1: error LH007: there is no rig `atic`
+    /home/tom/fleet: error LH007: there is no rig `atic`
       help: did you mean `attic`?
     """,
     language="console",

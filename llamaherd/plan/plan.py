@@ -56,6 +56,7 @@ class Plan(Planned):
     images: tuple[ImagePlan, ...]
     instances: tuple[InstancePlan, ...]
     ram: int | None = None
+    cores: int | None = None
     amx: bool = False
     has_cards: bool = False
     cards: tuple[GpuPlan, ...] = ()

@@ -16,7 +16,7 @@ from llamaherd.inventory.yaml_file import UNREADABLE
 from llamaherd.recipes import compose, llama_swap, preset, shell
 from llamaherd.recipes.commands import EMPTY, Text, joined, positioned
 from llamaherd.recipes.recipe import NOT_AS_IT_LOOKS, Recipe, check_outdated_terms
-from llamaherd.text.textfile import UnreadableError, read_bytes, read_text
+from llamaherd.text.textfile import UnreadableError, decoded, read_bytes, read_text
 
 _FENCE = re.compile(r"([ \t>]*)(?:[-*+] |\d+\. )?(`{3,}|~{3,})[ \t]*\{?\.?([\w+#-]*)[^`\n]*")
 _HTML = re.compile(r"<(?:!doctype html|html|body|pre)\b", re.IGNORECASE)
@@ -298,11 +298,9 @@ def understand(path: Path) -> Recipe:
 def _read(path: Path) -> Recipe:
     try:
         # Read bytes: line ends of Windows are reported.
-        text = read_bytes(path, LARGEST).decode()
+        text = decoded(read_bytes(path, LARGEST))
     except UnreadableError as error:
         return Recipe((_unreadable(path, str(error), error.help),))
-    except UnicodeDecodeError:
-        return Recipe((_unreadable(path, "it is not UTF-8 text", "save it as UTF-8"),))
     match kind_of(path, text):
         case "compose":
             recipe = compose.check_text(path, text, _dotenv(path))
@@ -316,6 +314,9 @@ def _read(path: Path) -> Recipe:
             recipe = llama_swap.check_text(path, text)
         case "inventory":
             return Recipe()
+        case None if re.search(r"""^[{\s]*["']?rig["']?\s*:""", text, re.MULTILINE):
+            help_ = f"rename it: `mv {path.name} {path.name.partition('.')[0]}.yaml`"
+            return Recipe((_unreadable(path, "it holds a rig, and its name does not end in `.yaml`", help_),))
         case None:
             known = "give an inventory, a shell script, a systemd unit, a Compose file, a preset file, a .wslconfig or "
             known += "a config.yaml of llama-swap"

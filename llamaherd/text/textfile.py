@@ -46,13 +46,40 @@ def read_bytes(path: Path, most: int) -> bytes:
     except ValueError:
         raise UnreadableError("no file has such a name", "check the path") from None
     if len(data) > most:
-        raise UnreadableError(f"it is larger than {show_size(most)}", "check that this is the file that you mean")
+        larger = f"it is larger than {show_size(most)}", "check that this is the file that you mean"
+        raise UnreadableError(*(_binary(bytes(data)) or larger))
     return bytes(data)
 
 
 def read_text(path: Path, most: int) -> str:
-    """Return the text of such a file, with `\\n` between lines. Raise UnreadableError."""
+    """Return the text of such a file, with `\\n` between lines and without a byte order mark. Raise UnreadableError."""
+    return decoded(read_bytes(path, most)).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def decoded(data: bytes) -> str:
+    """Return the text of a file, as it is. Raise UnreadableError."""
+    if found := _binary(data):
+        raise UnreadableError(*found)
     try:
-        return read_bytes(path, most).decode().replace("\r\n", "\n").replace("\r", "\n")
+        return data.decode()
     except UnicodeDecodeError:
         raise UnreadableError("it is not UTF-8 text", "save it as UTF-8, if it is text at all") from None
+
+
+_MAGIC = {
+    b"GGUF": ("it is a model (GGUF)", "name it in a rig, below `models`; `herd fit` shows whether it fits"),
+    b"\xff\xfe": ("it is UTF-16 text, as editors of Windows write it", "save it as UTF-8"),
+    b"\xfe\xff": ("it is UTF-16 text, as editors of Windows write it", "save it as UTF-8"),
+    b"\x1f\x8b": ("it is compressed", "unpack it first"),
+    b"PK\x03\x04": ("it is compressed", "unpack it first"),
+    b"(\xb5/\xfd": ("it is compressed", "unpack it first"),
+    b"\x7fELF": ("it is a program", "name a text file"),
+}
+"""What a file is by its first bytes, and the fix."""
+_HEAD = 1024
+
+
+def _binary(data: bytes) -> tuple[str, str] | None:
+    """Return what a file is that is no UTF-8 text, and the fix; None if its beginning may be text."""
+    known = next((found for magic, found in _MAGIC.items() if data.startswith(magic)), None)
+    return known or (("it is no text", "name a text file") if b"\x00" in data[:_HEAD] else None)

@@ -207,6 +207,7 @@ def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
     yield _kernel(state)
     yield PreflightRow("kind", state.system.kind or "not known", "WSL" if plan.wsl else "")
     yield _ram(plan, state)
+    yield _cores(plan, state)
     if plan.amx != state.system.machine.amx:
         yield _amx(state)
     if state.system.machine.boot_free is not None and plan.has_cards and not state.system.machine.in_container:
@@ -244,6 +245,19 @@ def _ram(plan: Plan, state: HostState) -> PreflightRow:
     return PreflightRow(
         "RAM", found, wanted, "note", why, f"write `ram: {have >> 30}GiB` under `host:`, or see what is missing"
     )
+
+
+def _cores(plan: Plan, state: HostState) -> PreflightRow:
+    """Return the row about the cores. Fewer declared than there are is a choice, as for other programs' sake."""
+    have, declared = state.system.machine.cores, plan.cores
+    found = f"{have} cores" if have else "not known"
+    if not have or declared is None:
+        return PreflightRow("CPU", found)
+    if have >= declared:
+        return PreflightRow("CPU", found, f"{declared} cores")
+    why = f"the inventory declares {declared} cores, but the host has {have}: servers would start too many threads"
+    help_ = f"write `cores: {have}` under `host: cpu:`; SMT siblings are no cores"
+    return PreflightRow("CPU", found, f"{declared} cores", "note", why, help_)
 
 
 def _amx(state: HostState) -> PreflightRow:

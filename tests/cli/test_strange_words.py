@@ -40,8 +40,8 @@ def test_it_is_refused_in_short_lines(command: str, word: str, tmp_path: Path, m
     ended = CliRunner().invoke(main, [part.format(word) for part in command.split(" ")])
     assert isinstance(ended.exception, SystemExit)
     assert ended.exit_code in (1, 2)
-    assert max(map(len, ended.stderr.splitlines())) < 1200
-    assert all(line.isprintable() for line in ended.stderr.splitlines())
+    assert max(map(len, ended.output.splitlines())) < 1200
+    assert all(line.isprintable() for line in ended.output.splitlines())
 
 
 def rig_with(folder: Path, value: str, *keys: str) -> Path:
@@ -58,12 +58,12 @@ def rig_with(folder: Path, value: str, *keys: str) -> Path:
 def test_keys_that_take_numbers(value: str, tmp_path: Path) -> None:
     ended = CliRunner().invoke(main, ["check", str(rig_with(tmp_path, value, "context", "port", "cores", "decode"))])
     assert ended.exception is None or isinstance(ended.exception, SystemExit)
-    assert max(map(len, ended.stderr.splitlines()), default=0) < 1200
+    assert max(map(len, ended.output.splitlines()), default=0) < 1200
 
 
 def test_a_number_of_more_digits_than_any_key_takes_is_named_at_its_place(tmp_path: Path) -> None:
     ended = CliRunner().invoke(main, ["check", str(rig_with(tmp_path, "0x" + "f" * 4000, "context"))])
-    assert "LH012: `instances.chat.context` must be a whole number" in ended.stderr
+    assert "LH012: `instances.chat.context` must be a whole number" in ended.stdout
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_its_place_is_before_the_servers_and_a_plan_shows_it(fleet: Path) -> Non
     ("code", "problem"),
     [
         ("1 / 0\n", "deploy.py:1:1: error LH290: deploy.py of role `swap` ends in ZeroDivisionError: division by zero"),
-        ("def swop(): ...\n", "deploy.py:1:1: error LH290: role `swap` has no function `swap`"),
+        ("def swop(): ...\n", "deploy.py: error LH290: role `swap` has no function `swap`"),
     ],
 )
 def test_an_error_in_it_is_shown_with_its_place(fleet: Path, code: str, problem: str) -> None:

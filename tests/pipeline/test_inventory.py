@@ -326,6 +326,7 @@ def test_findings_as_json(folder: Path) -> None:
         "column": 6,
         "message": finding.message,
         "help": finding.help,
+        "edits": [],
     }
 
 

@@ -259,6 +259,7 @@ NOTES = {
         "269 GB",
         "the inventory declares 192 GB of RAM, but the host has 269 GB",
     ),
+    "fewer cores": (["cores | 2"], "CPU", "2 cores", "declares 12 cores, but the host has 2"),
     "an AMX that is not declared": (["amx"], "AMX", "yes", "holds most matrices twice"),
     "a kernel that waits": (["kernel | 6.8.0-88-generic | 6.8.0-90-generic"], "kernel", KERNEL, "next boot starts 6.8"),
     "Secure Boot": (["secure-boot | on", "mok | new"], "Secure Boot", "on, the key for modules is not", "is enrolled"),

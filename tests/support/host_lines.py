@@ -94,6 +94,8 @@ def _machine(rows: Rows) -> MachineState:
                 found = replace(found, gcc=(*found.gcc, int(version)))
             case "memory", kibibytes:
                 found = replace(found, memory=int(kibibytes) * 1024)
+            case "cores", cores:
+                found = replace(found, cores=int(cores))
             case "boot", free:
                 found = replace(found, boot_free=int(free))
             case "holder", holder:

@@ -103,6 +103,7 @@ class KeylessFleet:
             names,
             deploying=deploying,
             doubtful=self.doubts.extend,
+            of_run=self.doubts.extend,
             made=made.append if making else None,
         )
         return {name: plan for name, (_, plan) in planned.items()}, made

@@ -1,0 +1,413 @@
+"""Explain why a text is not YAML: the place, the mistake, the fix, and its exact edit if that is certain."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import yaml
+
+from llamaherd.diagnostics.spelling import misspelled_name
+from llamaherd.inventory.yaml_text import nodes_of
+from llamaherd.text.quoting import comment
+
+
+class LineEdit(NamedTuple):
+    """An edit of a line: at a column, from 1, `old` is replaced by `new`."""
+
+    line: int
+    column: int
+    old: str
+    new: str
+
+
+class YamlMistake(NamedTuple):
+    """The position of a mistake, from 1; a message; a suggestion; the edit that it describes, if that is certain."""
+
+    line: int
+    column: int
+    message: str
+    help: str
+    edit: LineEdit | None = None
+
+
+_MOST = 60
+"""The most characters of a line that are quoted."""
+_MOST_TRIED = 1 << 16
+"""The most characters of a text that is parsed again with an edit."""
+_MOST_ABOVE = 8
+"""The most lines above an error in which the mistake is searched."""
+_OTHERWISE = "check indentation, colons and quotes here"
+_KEY = r"[\w.-]+"
+
+
+def explain_yaml_error(text: str, error: yaml.YAMLError, reads: Callable[[str], bool]) -> YamlMistake:
+    """Return the mistake in an unreadable text. `reads` returns whether a text is YAML with each key once."""
+    mark = getattr(error, "problem_mark", None)
+    problem = str(getattr(error, "problem", None) or error)
+    if mark is None:
+        return YamlMistake(1, 1, f"this is not YAML: {comment(problem)}", _OTHERWISE)
+    begun = getattr(error, "context_mark", None) or mark
+    lines = text.splitlines() or [""]
+    at, start = (min(each.line, len(lines) - 1) for each in (mark, begun))
+    found = (
+        _merge(lines)
+        or _escape(lines, problem, begun)
+        or _character(lines, mark, problem)
+        or _quote(lines, at, mark.index >= len(text.rstrip()))
+        or _space(lines, at)
+        or _keyless(lines, problem, start)
+        or _bracket(lines, problem, begun, at)
+        or _mixed(lines, problem, at)
+        or _above(lines, problem, at)
+        or _value(lines, problem, at, mark.column)
+        or (_indented(lines, problem, at, reads) if len(text) <= _MOST_TRIED else None)
+        or _another(lines, problem, mark)
+        or YamlMistake(mark.line + 1, mark.column + 1, f"this is not YAML: {comment(problem)}", _OTHERWISE)
+    )
+    certain = found.edit and len(text) <= _MOST_TRIED and _gets_further(lines, found.edit, mark)
+    return found if certain else found._replace(edit=None)
+
+
+def _gets_further(lines: Sequence[str], edit: LineEdit, mark: yaml.Mark) -> bool:
+    """Return whether an edited text is YAML, or its first error is on a later line."""
+    try:
+        nodes_of(_edited(lines, edit))
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        next_mark = getattr(error, "problem_mark", None)
+        return next_mark is not None and next_mark.line > mark.line
+    return True
+
+
+def _edited(lines: Sequence[str], edit: LineEdit) -> str:
+    line = lines[edit.line - 1]
+    start = edit.column - 1
+    changed = line[:start] + edit.new + line[start + len(edit.old) :]
+    return "\n".join([*lines[: edit.line - 1], changed, *lines[edit.line :]])
+
+
+def _merge(lines: Sequence[str]) -> YamlMistake | None:
+    """Return the mistake of a merge conflict that git left."""
+    marks = [n for n, line in enumerate(lines, start=1) if re.match(r"(<{7}|>{7})(\s|$)", line)]
+    help_ = "keep what is right of the two sides, and take the lines with `<<<<<<<`, `=======` and `>>>>>>>` out"
+    return YamlMistake(marks[0], 1, "a merge is not finished here", help_) if marks else None
+
+
+def _escape(lines: Sequence[str], problem: str, begun: yaml.Mark) -> YamlMistake | None:
+    r"""Return the mistake of a backslash in double quotes, as in `"C:\models"`."""
+    if "escape" not in problem or begun.line >= len(lines):
+        return None
+    quoted = re.match(r'"([^"]*)"', lines[begun.line][begun.column :])
+    message = "a backslash in double quotes begins an escape, and this one is unknown"
+    if not quoted or "'" in quoted[1]:
+        return YamlMistake(begun.line + 1, begun.column + 1, message, "write each `\\` twice, or use single quotes")
+    written = f"'{quoted[1]}'"
+    edit = LineEdit(begun.line + 1, begun.column + 1, quoted[0], written)
+    path = re.match(r"[A-Za-z]:\\", quoted[1])
+    help_ = f"write it in single quotes: `{_shown(written)}`"
+    return YamlMistake(begun.line + 1, begun.column + 1, message, help_, edit if path else None)
+
+
+def _character(lines: Sequence[str], mark: yaml.Mark, problem: str) -> YamlMistake | None:
+    """Return the mistake of a character that cannot begin a value."""
+    if mark.line >= len(lines):
+        return None
+    line, at = lines[mark.line], (mark.line + 1, mark.column + 1)
+    if "\\t" in problem or "tab" in problem or line[: mark.column + 1].strip(" ") == "\t":
+        message = "a tab stands here, with which YAML does not indent"
+        return YamlMistake(*at, message, "write spaces in its place", _without_tabs(lines, mark.line))
+    if undefined := re.match(r"found undefined alias '?(.+?)'?$", problem):
+        return _alias(lines, mark, undefined[1])
+    alias = re.search(r"(?:^|[\s:\[{,-])([*&])", line)
+    if "alphabetic or numeric" in problem and alias:
+        column = alias.start(1)
+        if re.fullmatch(r"&\s*(#.*)?", line[column:]):
+            return YamlMistake(at[0], column + 1, "`&` begins the name of an anchor, and none follows", "leave it out")
+        value = _word(line[column:])
+        message = f"`{alias[1]}` at the beginning of a value means something else in YAML"
+        edit = LineEdit(at[0], column + 1, value, f'"{value}"')
+        return YamlMistake(at[0], column + 1, message, f'write it in quotes: `"{value}"`', edit)
+    if "cannot start any token" in problem or "node content, but found '?'" in problem:
+        value = _word(line[mark.column :])
+        message = f"no value in YAML begins with `{value[:1]}`"
+        edit = LineEdit(*at, value, f'"{value}"')
+        return YamlMistake(*at, message, f'write it in quotes: `"{value}"`', edit)
+    if "special characters are not allowed" in problem:
+        return YamlMistake(*at, "a character stands here that no text may hold", "take it out, or type the line anew")
+    return None
+
+
+def _without_tabs(lines: Sequence[str], at: int) -> LineEdit | None:
+    """Return the edit that indents a line as its neighbours, if both are indented alike."""
+    before, after = _neighbour(lines, at, -1), _neighbour(lines, at, 1)
+    leading = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+    if before is None or after is None or _depth(lines[before]) != _depth(lines[after]) or "\t" not in leading:
+        return None
+    if lines[before].rstrip().endswith(":") or lines[after].lstrip(" ").startswith("\t"):
+        return None
+    return LineEdit(at + 1, 1, leading, " " * _depth(lines[before]))
+
+
+def _alias(lines: Sequence[str], mark: yaml.Mark, name: str) -> YamlMistake:
+    """Return the mistake of an alias without an anchor above it."""
+    place = mark.line + 1, mark.column + 1
+    anchors = {found for line in lines[: mark.line] for found in re.findall(r"(?<!\S)&([\w-]+)", line)}
+    message = f"`*{comment(name)}` repeats what `&{comment(name)}` marks, and there is no such mark above it"
+    if close := misspelled_name(name, anchors):
+        edit = LineEdit(*place, f"*{name}", f"*{close}")
+        return YamlMistake(*place, message, f"did you mean `*{close}`?", edit)
+    if "<<" in lines[mark.line][: mark.column]:
+        help_ = f"write `&{comment(name)}` behind the colon of the mapping that is meant, above this line"
+        return YamlMistake(*place, message, help_)
+    value = _word(lines[mark.line][mark.column :])
+    return YamlMistake(*place, message, f'if it is a text, write it in quotes: `"{value}"`')
+
+
+def _word(rest: str) -> str:
+    """Return the value at the beginning of a part of a line."""
+    match = re.match(r"[^,\]}#]*", rest)
+    return _shown((match[0] if match else rest).strip()).replace('"', "'")
+
+
+def _shown(text: str) -> str:
+    plain = str(comment(text.strip()))
+    return f"{plain[:_MOST]}…" if len(plain) > _MOST else plain
+
+
+def _quote(lines: Sequence[str], at: int, ended: bool) -> YamlMistake | None:
+    """Return the mistake of an unclosed quote: everything up to the next quote is read as text."""
+    for number, line in enumerate(lines[: at + 1]):
+        bare = re.sub(r"(^|\s)#.*", "", re.sub(r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)'[^']*'", "", line))
+        opened = re.search(r"(?<=[\s:\[{,])(\"|')", bare)
+        if opened and (ended or number < at or bare.count(opened[1]) == 1):
+            column, mark = line.rindex(opened[1]) + 1, opened[1]
+            message = f"`{mark}` is opened here and not closed"
+            content = re.sub(r"\s+#.*", "", line).rstrip()
+            other = "'" if mark == '"' else '"'
+            if content.endswith(other) and content.count(other) == 1:
+                edit = LineEdit(number + 1, len(content), other, mark)
+                return YamlMistake(
+                    number + 1, column, message, f"write `{mark}` in place of `{other}` at the end", edit
+                )
+            edit = LineEdit(number + 1, len(content) + 1, "", mark)
+            return YamlMistake(number + 1, column, message, f"add `{mark}` at the end", edit)
+    return None
+
+
+_SPACES = "\u00a0\u2007\u202f\u3000\u2002\u2003\u2009"
+
+
+def _space(lines: Sequence[str], at: int) -> YamlMistake | None:
+    """Return the mistake of a space that is none to YAML, as pages and phones write it."""
+    for number in (at - 1, at, at - 2):
+        line = lines[number] if 0 <= number < len(lines) else ""
+        found = re.match(rf"[ ]*([{_SPACES}][ {_SPACES}]*)|\s*{_KEY}:([{_SPACES}]+)", line)
+        if found:
+            group = 1 if found[1] is not None else 2
+            name = {"\u00a0": "no-break space", "\u3000": "wide space"}.get(found[group].strip(" ")[0], "special space")
+            message = f"this line contains a {name} (U+{ord(found[group].strip(' ')[0]):04X}), "
+            message += "which YAML does not accept as a space"
+            edit = LineEdit(number + 1, found.start(group) + 1, found[group], " " * len(found[group]))
+            return YamlMistake(number + 1, found.start(group) + 1, message, "type a plain space in its place", edit)
+    return None
+
+
+def _keyless(lines: Sequence[str], problem: str, at: int) -> YamlMistake | None:
+    """Return the mistake of a line that is neither a key with a value nor an item."""
+    if "could not find expected ':'" not in problem:
+        return None
+    if found := _joined(lines, at):
+        return found
+    line, words = lines[at], lines[at].strip()
+    column = len(line) - len(line.lstrip()) + 1
+    if re.fullmatch(_KEY, words):
+        end = LineEdit(at + 1, column + len(words), "", ":") if _opens(lines, at) else None
+        message = f"there is no colon behind `{_shown(words)}`"
+        return YamlMistake(at + 1, column, message, f"write `{_shown(words)}:`{'' if end else ' with a value'}", end)
+    if match := re.match(rf"({_KEY})\s+(.+)", words):
+        message = f"there is no colon behind `{match[1]}`"
+        return YamlMistake(at + 1, column, message, f"write `{match[1]}: {_shown(match[2])}`")
+    message = f"`{_shown(words)}` is neither a key nor an item"
+    return YamlMistake(at + 1, column, message, f"write `{_shown(words)}:` with a value")
+
+
+def _opens(lines: Sequence[str], at: int) -> bool:
+    """Return whether the next line is indented more than this one."""
+    after = _neighbour(lines, at, 1)
+    return after is not None and _depth(lines[after]) > _depth(lines[at])
+
+
+_SEPARATED = re.compile(rf"({_KEY})([ \t]*)(\uff1a|:=|=>|->|:|=)([ \t]*)(?!//)(.*)")
+
+
+def _joined(lines: Sequence[str], at: int) -> YamlMistake | None:
+    """Return the mistake of a key or an item that is not separated from what follows, as in `port:8080`."""
+    line, words = lines[at], lines[at].strip()
+    column = len(line) - len(line.lstrip()) + 1
+    if match := re.match(r"-(\w.*)", words):
+        edit = LineEdit(at + 1, column, "-", "- ")
+        return YamlMistake(at + 1, column, "there is no space behind `-`", f"write `- {_shown(match[1])}`", edit)
+    if match := re.match(r"([\u2010-\u2015\u2022\u2212*])\s+(\S.*)", words):
+        edit = LineEdit(at + 1, column, match[1], "-")
+        return YamlMistake(at + 1, column, f"`{match[1]}` begins no item", f"write `- {_shown(match[2])}`", edit)
+    if match := re.fullmatch(rf"""(["'])({_KEY}:\s+[^"']*)\1,?""", words):
+        edit = LineEdit(at + 1, column, words, match[2])
+        message = "the quotes are around a key and its value"
+        return YamlMistake(at + 1, column, message, f"write `{_shown(match[2])}`", edit)
+    match = _SEPARATED.match(words)
+    if not match or (match[3] == ":" and not match[2] and match[4]):
+        return None
+    key, before, sign, after, value = match.groups()
+    written = f"{key}: {_shown(value)}" if value else f"{key}:"
+    message = f"there is no colon behind `{key}`"
+    if sign == ":":
+        message = (
+            f"there is no space behind `{key}:`" if not before else f"the space belongs behind the colon of `{key}`"
+        )
+    edit = LineEdit(at + 1, column + len(key), f"{before}{sign}{after}", ": " if value else ":")
+    return YamlMistake(at + 1, column, message, f"write `{written}`", edit)
+
+
+def _above(lines: Sequence[str], problem: str, at: int) -> YamlMistake | None:
+    """Return the mistake of a line above, which YAML joins with the next one as a text of two lines."""
+    if "mapping values are not allowed" not in problem:
+        return None
+    for number in range(at - 1, max(at - 1 - _MOST_ABOVE, -1), -1):
+        words = lines[number].strip()
+        if not words or words.startswith("#"):
+            continue
+        if re.match(rf"(?:- )?{_KEY}:(?:\s|$)", words):
+            return None
+        if found := _joined(lines, number):
+            return found
+    return None
+
+
+def _bracket(lines: Sequence[str], problem: str, begun: yaml.Mark, at: int) -> YamlMistake | None:
+    """Return the mistake of an unclosed bracket, of one too many, or of a missing comma in brackets."""
+    if extra := re.search(r"expected <block end>, but found '([\]}])'", problem):
+        column = lines[at].rindex(extra[1]) + 1
+        edit = LineEdit(at + 1, column, extra[1], "")
+        return YamlMistake(at + 1, column, f"`{extra[1]}` closes nothing here", "leave it out", edit)
+    expected = re.match(r"expected ',' or '(.)'", problem)
+    if not expected:
+        return None
+    opening = {"}": "{", "]": "["}[expected[1]]
+    line = lines[begun.line]
+    if at > begun.line and line.count(opening) > line.count(expected[1]):
+        message = f"`{opening}` is opened here and not closed"
+        content = re.sub(r"\s+#.*", "", line).rstrip()
+        edit = LineEdit(begun.line + 1, len(content) + 1, "", expected[1])
+        help_ = f"add `{expected[1]}` at the end of what is in it"
+        return YamlMistake(begun.line + 1, begun.column + 1, message, help_, edit)
+    message = f"a comma is missing in this `{opening}`, or a value has a colon in it"
+    help_ = f"write `, ` between what stands in `{opening}{expected[1]}`, and a value with a colon in quotes"
+    return YamlMistake(begun.line + 1, begun.column + 1, message, help_)
+
+
+def _mixed(lines: Sequence[str], problem: str, at: int) -> YamlMistake | None:
+    """Return the mistake of items of a list among keys, or keys among items."""
+    if "expected <block end>" not in problem:
+        return None
+    line = lines[at]
+    depth = len(line) - len(line.lstrip())
+    above = next((n for n in range(at - 1, -1, -1) if lines[n].strip() and _depth(lines[n]) == depth), at)
+    items = [n for n in (above, at) if lines[n].lstrip().startswith("- ")]
+    if len(items) == 1 and above != at:
+        message = "some of what stands here begins with `- `, and some does not"
+        return YamlMistake(
+            items[0] + 1, depth + 1, message, "leave out each `- ` before a name with a colon: names need none"
+        )
+    return None
+
+
+def _value(lines: Sequence[str], problem: str, at: int, column: int) -> YamlMistake | None:
+    """Return the mistake of a value with a colon."""
+    if "mapping values are not allowed" not in problem:
+        return None
+    line = lines[at]
+    if re.match(r"\s*(?:- )?[\w.-]+\s*:\s.*?:", line) and column > line.index(":"):
+        key, _, value = line.strip().removeprefix("- ").partition(":")
+        help_ = f'write it in quotes: `{_shown(key)}: "{_shown(value)}"`'
+        return YamlMistake(at + 1, column + 1, "a value has `: ` in it, which begins another key", help_)
+    return None
+
+
+def _indented(lines: Sequence[str], problem: str, at: int, reads: Callable[[str], bool]) -> YamlMistake | None:
+    """Return the mistake of a line whose indentation differs from the lines around it.
+
+    Of the lines that may be meant, the one is reported that alone makes the text readable if it is indented otherwise.
+    """
+    kinds = ("expected <block end>", "did not find expected", "mapping values are not allowed")
+    if not any(kind in problem for kind in kinds):
+        return None
+    fixes = []
+    for number, depth in dict.fromkeys(_shifts(lines, at)):
+        edit = LineEdit(number + 1, 1, " " * _depth(lines[number]), " " * depth)
+        if reads(_edited(lines, edit)):
+            fixes.append(edit)
+    wrong = fixes[0].line - 1 if fixes else at
+    before = _neighbour(lines, wrong, -1)
+    if before is None or (not fixes and _depth(lines[before]) == _depth(lines[at])):
+        return None
+    depth = _depth(lines[wrong])
+    message = f"this line is indented by {_spaces(depth)}, and the one above it by {_depth(lines[before])}"
+    if not fixes:
+        return YamlMistake(at + 1, depth + 1, message, "indent with spaces, what stands in one mapping alike")
+    after = _neighbour(lines, wrong, 1)
+    if lines[wrong].rstrip().endswith(":") and after is not None and _depth(lines[after]) == depth:
+        message = f"`{_shown(lines[wrong])}` is indented as far as what belongs below it"
+    help_ = f"indent it with {_spaces(len(fixes[0].new))}, as the lines that it belongs to"
+    return YamlMistake(wrong + 1, depth + 1, message, help_, fixes[0] if len(fixes) == 1 else None)
+
+
+def _shifts(lines: Sequence[str], at: int) -> Iterator[tuple[int, int]]:
+    """Yield lines that may be indented wrongly, each with the indentation that may be meant."""
+    before = _neighbour(lines, at, -1)
+    if before is None:
+        return
+    first = before
+    while (above := _neighbour(lines, first, -1)) is not None and _depth(lines[above]) >= _depth(lines[before]):
+        first = above
+    for number in (at, before, first):
+        around = (_neighbour(lines, number, -1), _neighbour(lines, number, 1), at if number == first else None)
+        for depth in (_depth(lines[each]) for each in around if each is not None):
+            if depth != _depth(lines[number]):
+                yield number, depth
+
+
+def _another(lines: Sequence[str], problem: str, mark: yaml.Mark) -> YamlMistake | None:
+    """Return the mistake of a second document, or of lines behind the end of the first."""
+    if "another document" in problem:
+        return YamlMistake(mark.line + 1, 1, "a second document begins here", "write one file per rig")
+    ends = [n for n, line in enumerate(lines[: mark.line + 1], start=1) if re.match(r"\.\.\.\s*$", line)]
+    if "<document start>" in problem and ends:
+        message = "`...` ends the document, and more follows it"
+        return YamlMistake(ends[0], 1, message, "leave the line out", LineEdit(ends[0], 1, "...", ""))
+    if "for merging" in problem:
+        name = _word(lines[mark.line][mark.column :])
+        message = f"`<<` takes over a mapping, and `{name}` is none"
+        anchors = {found for line in lines[: mark.line] for found in re.findall(r"(?<!\S)&([\w-]+)", line)}
+        help_ = f"write `<<: *{name}`" if name in anchors else "name the anchor of a mapping, as in `<<: *common`"
+        edit = LineEdit(mark.line + 1, mark.column + 1, name, f"*{name}") if name in anchors else None
+        return YamlMistake(mark.line + 1, mark.column + 1, message, help_, edit)
+    return None
+
+
+def _neighbour(lines: Sequence[str], at: int, step: int) -> int | None:
+    """Return the nearest line before or after one that is neither blank nor a comment."""
+    number = at + step
+    while 0 <= number < len(lines):
+        if lines[number].strip() and not lines[number].lstrip().startswith("#"):
+            return number
+        number += step
+    return None
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _spaces(number: int) -> str:
+    return f"{number} space{'s' if number != 1 else ''}"
