@@ -28,6 +28,7 @@ from llamaherd.inventory.yaml_file import UNREADABLE, Document, read_yaml
 from llamaherd.lock import Lock
 from llamaherd.lock.engine_flags import with_built
 from llamaherd.memory.facts import RigFacts, rig_facts
+from llamaherd.pipeline.discovery import INVENTORY, SUFFIXES, searched_folders
 from llamaherd.pipeline.rules import NO_INVENTORY, NOT_SIZED, SAME_MACHINE, SAME_NAME, UNKNOWN_RIG
 from llamaherd.text.quoting import comment
 
@@ -153,8 +154,6 @@ def _unknown_key(document: Document, key: str, known: list[str]) -> Finding:
     help_ = "if this file is a rig, begin it with `rig: NAME`" if key in Rig.model_fields else nearest(key, known)
     return UNKNOWN_KEY.at(document.key((key,)), f"there is no key `{comment(key)[:60]}` in {FLEET}", help_)
 
-
-SUFFIXES = (".yaml", ".yml")
 
 Edit = Callable[[Document], Document]
 """Changes a rig that was read, before it is checked."""
@@ -367,10 +366,15 @@ def _no_inventory(source: Path) -> Finding:
     if source.name in (DEFAULTS, FLEET) and source.exists():
         help_ = f"name the file of a rig, or the folder {source.parent}"
         return NO_INVENTORY.at(Place(source), f"{source.name} holds no rig: it is for all of them", help_)
+    begin = "name a rig's file or a folder of them with -i or HERD_INVENTORY, or create a folder with `herd init DIR`"
+    if source == INVENTORY:
+        here, *above = searched_folders()
+        where = f"{here} and the folders above it up to {above[-1]}" if above else f"{here}"
+        message = f"there is no fleet folder: searched {where}; HERD_INVENTORY is not set"
+        return NO_INVENTORY.at(Place(here), message, f"run the command in a fleet folder, {begin}")
     siblings = [path.name for path in _listed(source.parent) if path.is_dir() or path.suffix in SUFFIXES]
     close = misspelled_name(source.name, siblings)
     close = close or next((name for name in siblings if Path(name).stem == source.name), None)
-    begin = "name another inventory with -i or HERD_INVENTORY, or begin one with `herd init DIR`"
     help_ = f"did you mean `{source.with_name(close)}`?" if close else begin
     return NO_INVENTORY.at(Place(source), f"the inventory does not exist: there is no {source}", help_)
 

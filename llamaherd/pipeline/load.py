@@ -19,6 +19,7 @@ from llamaherd.layout import KEYS
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.lock.stale import NOT_LOCKED
 from llamaherd.onhost.files import KeysFound, KeysInput
+from llamaherd.pipeline.discovery import INVENTORY, find_fleet
 from llamaherd.pipeline.fleet_files import (
     FLEET,
     Edit,
@@ -106,8 +107,11 @@ def _query_keys(keys: Iterable[ServerKey], rigs: Mapping[str, Rig]) -> dict[str,
 
 
 def inventory_path(named: Path | None) -> Path:
-    """Return the given inventory, else the one in HERD_INVENTORY, else `inventory/` in the current folder."""
-    return named or Path(os.environ.get("HERD_INVENTORY") or "inventory")
+    """Return the given inventory, else the fleet folder that the command runs in, else the one in HERD_INVENTORY.
+
+    Without any of them, return `inventory/` in the current folder, which may not exist.
+    """
+    return named or find_fleet() or Path(os.environ.get("HERD_INVENTORY") or INVENTORY)
 
 
 def inventory_folder(inventory: Path) -> Path:
@@ -118,6 +122,11 @@ def inventory_folder(inventory: Path) -> Path:
 def lock_path(inventory: Path) -> Path:
     """Return the path of the lock, which is in the inventory folder."""
     return inventory_folder(inventory) / "herd.lock"
+
+
+def lock_command(inventory: Path) -> str:
+    """Return the command that locks an inventory, as it is called in the current folder."""
+    return "herd lock" if inventory == find_fleet() else f"herd -i {inventory} lock"
 
 
 def read_lock(inventory: Path) -> lock.Lock:
@@ -178,7 +187,7 @@ def plans(
     if not surveyed.ok:
         raise InventoryError(surveyed.findings)
     fleet = choose_rigs(surveyed.fleet, names, inventory)
-    command = f"herd -i {inventory} lock"
+    command = lock_command(inventory)
     stale = _stale(fleet, locked, surveyed, command)
     parts = choose_parts(only, fleet.rigs, roles) if only else dict.fromkeys(fleet.rigs)
     sound({name: rig for name, rig in fleet.rigs.items() if name in parts})
