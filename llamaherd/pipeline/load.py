@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from llamaherd import lock
 from llamaherd.checks.files import MISSING_FILE
@@ -27,11 +28,15 @@ from llamaherd.pipeline.fleet_files import (
     choose_rigs,
     examine_fleet,
     load_fleet,
+    read_rigs,
     survey_fleet,
 )
 from llamaherd.pipeline.plan import choose_parts, plan
 from llamaherd.plan import Only, Plan
 from llamaherd.role.role import Role
+
+if TYPE_CHECKING:
+    from llamaherd.lock.resolver import Wants
 
 OnKeyMade = Callable[[ServerKey], None]
 """Is called with each key that was just made."""
@@ -155,6 +160,20 @@ def declared(inventory: Path) -> Survey:
     return surveyed
 
 
+def missing_names(inventory: Path, locked: lock.Lock, names: Collection[str] = ()) -> Wants:
+    """Return what these rigs, or all, declare and the lock lacks. Raises InventoryError.
+
+    Mistakes in the inventory are left out: a rig that cannot be read needs nothing.
+    """
+    from llamaherd.lock.resolver import value_places, wanted_by  # late: only `herd up` and `herd lock` need it
+
+    read = read_rigs(inventory)
+    chosen = {name: rig for name, rig in read.fleet.rigs.items() if not names or name in names}
+    own = read.own if read.own and not read.own.on.isdisjoint(chosen) else None
+    wants = wanted_by(Fleet(rigs=chosen), value_places(read.documents, inventory), own)
+    return wants.missing(locked, inventory_folder(inventory).resolve())
+
+
 def rigs(inventory: Path, names: Iterable[str] = (), *, deploying: bool = False) -> Fleet:
     """Return the rigs of these names, or all rigs. Raises InventoryError."""
     return choose_rigs(load_fleet(inventory, read_lock(inventory), deploying=deploying), names, inventory)
@@ -188,7 +207,7 @@ def plans(
         raise InventoryError(surveyed.findings)
     fleet = choose_rigs(surveyed.fleet, names, inventory)
     command = lock_command(inventory)
-    stale = _stale(fleet, locked, surveyed, command)
+    stale = _stale(fleet, locked, surveyed, command, inventory_folder(inventory).resolve())
     parts = choose_parts(only, fleet.rigs, roles) if only else dict.fromkeys(fleet.rigs)
     sound({name: rig for name, rig in fleet.rigs.items() if name in parts})
     surveyed = with_keys(surveyed, parts, made) if deploying else surveyed
@@ -199,12 +218,12 @@ def plans(
     return planned
 
 
-def _stale(fleet: Fleet, locked: lock.Lock, surveyed: Survey, command: str) -> list[Finding]:
+def _stale(fleet: Fleet, locked: lock.Lock, surveyed: Survey, command: str, folder: Path) -> list[Finding]:
     """Return the findings of entries in the lock that differ from the declaration. Raises InventoryError for errors."""
     stale = [
         finding
         for name, rig in fleet.rigs.items()
-        for finding in lock.stale(rig, locked, surveyed.documents[name].value, command)
+        for finding in lock.stale(rig, locked, surveyed.documents[name].value, command, folder)
     ]
     if errors := [finding for finding in stale if finding.severity == "error"]:
         raise InventoryError(errors)
