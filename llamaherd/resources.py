@@ -15,4 +15,5 @@ DEPLOY = ROOT / "deploy.py"
 
 TEMPLATES = ROOT / "templates"
 DOCS = ROOT / "docs"
+EXAMPLES = ROOT / "inventory" / "examples"
 DOCKERFILE = ROOT / "compose" / "engine.Dockerfile"

@@ -201,7 +201,7 @@ def check_unused_peers(subject: RigContext) -> Iterator[Finding]:
 
 def _wanted(rig: Rig) -> set[tuple[str, ...]]:
     """Return what identifies a model's files: the hub's repository and pattern, or the hash."""
-    return {(m.hf, m.files) if m.hf else (str(m.sha256),) for m in rig.models.values()}
+    return {(m.hf, m.files) if m.hf else (m.sha256 or str(m.file),) for m in rig.models.values()}
 
 
 def check_share_port(subject: RigContext) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from llamaherd.cli.common import FAILED, confirm_or_exit, counted, echo
+from llamaherd.cli.locking import lock_new_names
 from llamaherd.cli.plan import read_saved_or_exit, require_saved_or_exit
 from llamaherd.cli.rigs import (
     plans_or_exit,
@@ -52,6 +53,7 @@ class UpOptions:
     waves: int | None
     plan_file: Path | None
     yes: bool
+    locked: bool
     retry: bool
     lock_wait: int
     verbose: int
@@ -81,6 +83,8 @@ class PendingRun:
 def run_up(run: UpOptions) -> None:
     """Change the rigs to match their plans. End the program if some are not up to date."""
     run = _with_saved_diff(run)
+    if not run.locked:
+        lock_new_names(run.inventory, run.rigs)
     pending = _without_preview(run) if run.verbose and not run.saved else _preview_rigs(run)
     if run.canary and pending.planned and run.canary not in pending.planned:
         echo(f"{run.canary}: the canary is up to date; continuing with the other rigs", err=True)

@@ -63,7 +63,7 @@ inventory_option = click.option(
     type=click.Path(path_type=Path),
     expose_value=False,
     callback=_store_inventory,
-    help="A rig's YAML file, or a folder of them. Default: HERD_INVENTORY, else ./inventory.",
+    help="A rig's YAML file, or a folder of them. Default: the fleet folder you are in, else HERD_INVENTORY.",
 )
 lock_wait_option = click.option(
     "--lock-wait",

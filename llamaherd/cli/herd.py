@@ -171,7 +171,7 @@ def _ended(number: int, _frame: object) -> NoReturn:
     cls=Herd,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="\b\nExamples:\n"
-    "  herd check                      report mistakes in ./inventory\n"
+    "  herd check                      report mistakes in your fleet\n"
     "  herd plan box                   show what `herd up` would change\n"
     "  herd up box && herd verify box  apply the plan, and check the running servers\n"
     "  herd up -i ~/fleet              use another inventory",

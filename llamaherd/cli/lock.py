@@ -41,7 +41,7 @@ from llamaherd.measure.trials.pair import Pair
 from llamaherd.measure.trials.trial import locked_host, unit_instances
 from llamaherd.pipeline.history import keyless
 from llamaherd.pipeline.inspection import inspect_host
-from llamaherd.pipeline.load import declared, inventory_path, lock_path, plans, read_lock, rigs
+from llamaherd.pipeline.load import declared, inventory_folder, inventory_path, lock_path, plans, read_lock, rigs
 from llamaherd.plan import GatePlan, Plan
 
 TRIAL_ROLES = ("engines", "models")
@@ -170,7 +170,13 @@ class WrittenLock:
 
     def __str__(self) -> str:
         new = self.lock
-        parts = {"engine": new.engines, "image": new.images, "model": new.models, "file": new.files}
+        parts = {
+            "engine": new.engines,
+            "image": new.images,
+            "model": new.models,
+            "file": new.files,
+            "archive": new.archives,
+        }
         holds = ", ".join(counted(len(part), what) for what, part in parts.items() if part) or "nothing to lock"
         return f"{'written' if self.changed else 'unchanged'}, {holds}"
 
@@ -190,9 +196,11 @@ def _resolve_lock(path: Path, upgrade: tuple[str, ...]) -> LockOutcome:
     """Return the resolved lock of an inventory. End the program if it cannot be read."""
     survey = read_or_exit(lambda: declared(path))
     old = read_or_exit(lambda: read_lock(path))
-    where = value_places(survey.documents, path)
+    where, folder = value_places(survey.documents, path), inventory_folder(path).resolve()
     return read_or_exit(
-        lambda: lock_fleet(survey.fleet, old, where, _report, upgrade, whole=path.is_dir(), own=survey.own)
+        lambda: lock_fleet(
+            survey.fleet, old, where, _report, upgrade, whole=path.is_dir(), own=survey.own, folder=folder
+        )
     )
 
 
@@ -236,8 +244,9 @@ def lock(
 
     The versions are written to herd.lock; review and commit it. Tags and branches of engines become commits, tags of
     images digests, and revisions of models commits, with the size and sha256 of each file and the header values that
-    sizing needs. Locked versions stay unchanged. If the inventory is a folder, undeclared ones are removed. The hub is
-    that of HF_ENDPOINT.
+    sizing needs. A file of a model or a source archive gets its sha256; one that differs from a declared `sha256` is an
+    error. Locked versions stay unchanged. If the inventory is a folder, undeclared ones are removed. The hub is that of
+    HF_ENDPOINT. `herd up` locks new names itself.
 
     With --try, the new versions are built and fetched on a rig, and each of its units is measured with them against the
     current version, in blocks, as by a `gate`. The current server is stopped meanwhile and starts again unchanged. The

@@ -23,6 +23,7 @@ from llamaherd.cli.common import complete_rigs, inventory_option, lock_wait_opti
     help="Apply the changes that `herd plan --save FILE` saved, without a question, if they are still the same.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before something is restarted, stopped or removed.")
+@click.option("--locked", is_flag=True, help="Refuse what the lock lacks, and do not write the lock.")
 @click.option("--retry", is_flag=True, help="Try a version again that was rolled back.")
 @lock_wait_option
 @click.option("-v", "--verbose", count=True, help="Show facts (-v), commands (-vv) and their output (-vvv).")
@@ -34,6 +35,9 @@ def up(inventory: Path | None, /, **options: Any) -> None:
     `herd up` first prints the changes, as `herd plan` does. On a terminal it prompts once before it restarts, stops,
     reboots or removes something. A second run changes nothing. If a run is interrupted, run it again. `pyinfra
     inventory.py deploy.py` does the same.
+
+    New engines, images and models are locked first, as by `herd lock`: review and commit herd.lock. Locked versions
+    stay unchanged. With `--locked`, a run with new ones is refused.
 
     One run at a time changes a host; others wait for it. If the new version of a server does not respond, the host
     restores the previous version. A later run skips the failed version, unless you give `--retry`.
@@ -49,6 +53,7 @@ def up(inventory: Path | None, /, **options: Any) -> None:
       herd up                          the whole fleet
       herd up duo six                  two rigs
       herd up --yes                    without a question
+      herd up --yes --locked           in CI: only what the committed lock has
       herd up duo --only chat          one instance, with its engine and models
       herd up --only power             one role, on all rigs
       herd up --canary six             that rig first, then all others

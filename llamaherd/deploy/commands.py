@@ -394,6 +394,6 @@ def wrong_file(send: SendFile) -> str | None:
     if have == send.sha256:
         return None
     return (
-        f"{send.local} has sha256 {have}, but the inventory declares {send.sha256}\n"
-        "  help: fetch the file again, or correct the hash if the file is the right one"
+        f"{send.local} has sha256 {have}, but the inventory or its lock has {send.sha256}\n"
+        "  help: fetch the file again; if it is the right one, correct `sha256:`, or run `herd lock --upgrade NAME`"
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -46,8 +48,16 @@ _LARGEST_KEY = 64 << 10
 """Bytes of a file of a private key: the largest of ssh-keygen has 13 kB."""
 
 
+_PUBLIC_KEY = re.compile(rb"(ssh|ecdsa|sk-ssh|sk-ecdsa)-[a-z0-9@.-]+ AAAA")
+"""The begin of a public key as ssh-keygen writes it."""
+
+
 class RemoteError(UserError):
     """A script could not be run on a host: contains the reason and the fix."""
+
+
+class UnknownHostKeyError(RemoteError):
+    """The key of a host is in no file of known hosts."""
 
 
 def argv(connect: Connect, *, root: bool = True, note_key: bool = False, fresh: bool = False) -> list[str]:
@@ -72,6 +82,28 @@ def argv(connect: Connect, *, root: bool = True, note_key: bool = False, fresh: 
         command += ["-o", option]
     # After `--`, a host's name is not an option. The script is quoted twice: any program may be the login shell.
     return [*command, "--", connect.host, f"sh -c '{shell}'"]
+
+
+def host_key_prompt(connect: Connect) -> list[str]:
+    """Return the command by which the ssh client shows the fingerprint of an unknown host's key, and prompts for it.
+
+    The client finds aliases, ports and jump hosts, and stores the key in the file that it reads.
+    """
+    options = ["StrictHostKeyChecking=ask", "ConnectTimeout=10"]
+    options += ["PasswordAuthentication=no", "KbdInteractiveAuthentication=no"]
+    if connect.known_hosts:
+        options.append(f"UserKnownHostsFile={ssh_option(connect.known_hosts)}")
+    if connect.key:
+        options += [f"IdentityFile={ssh_option(connect.key)}", "IdentitiesOnly=yes"]
+    return [
+        "ssh",
+        "-T",
+        *_where(connect),
+        *(word for each in options for word in ("-o", each)),
+        "--",
+        connect.host,
+        "true",
+    ]
 
 
 def _where(connect: Connect) -> list[str]:
@@ -102,11 +134,15 @@ def require_key(connect: Connect) -> None:
     if not connect.key:
         return
     try:
-        read_bytes(connect.key, _LARGEST_KEY)
+        read = read_bytes(connect.key, _LARGEST_KEY)
     except UnreadableError as error:
         unreadable = f"the SSH key {connect.key} cannot be read: {error}"
         message = unreadable if connect.key.exists() else f"there is no SSH key at {connect.key}"
         raise RemoteError(message, "correct `connect: key:` of this rig") from None
+    if _PUBLIC_KEY.match(read):
+        private = connect.key.with_suffix("") if connect.key.suffix == ".pub" else None
+        help_ = f"write `key: {private}`" if private and private.exists() else "name the file of the private key"
+        raise RemoteError(f"{connect.key} is the public key, and `connect: key:` is the private one", help_)
 
 
 def why_not_run(connect: Connect, code: int, err: str) -> RemoteError | None:
@@ -122,7 +158,7 @@ def why_not_run(connect: Connect, code: int, err: str) -> RemoteError | None:
         return _not_through(connect, err)
     for sign, message, help_ in _signs(connect):
         if sign in err:
-            return _error(connect, message, help_)
+            return _error(connect, sign, message, help_)
     last = [line.strip() for line in map(shown, err.splitlines()) if line.strip()][-1:]
     reason = last[0] if last else "the ssh client printed no reason"
     return RemoteError(f"cannot log in at {place(connect)}: {reason}", f"try `{_by_hand(connect)}`")
@@ -192,17 +228,19 @@ _SUDO = (
     ("sudo: not found", "there is no sudo on {place}", "install sudo there, or connect as root"),
 )
 
+_CHANGED_KEY, _UNKNOWN_KEY = "REMOTE HOST IDENTIFICATION HAS CHANGED", "Host key verification failed"
+
 # By what the client prints, the specific lines first: a changed key also ends in "Host key verification failed".
 _SSH = (
     (
-        "REMOTE HOST IDENTIFICATION HAS CHANGED",
+        _CHANGED_KEY,
         "the host key of {place} has changed: the host was reinstalled, or another machine has its address",
-        "if the change is expected, run `ssh-keygen -f {known} -R '{name}'`, then add the new key to that file",
+        "if the change is expected, run `ssh-keygen -f {known} -R '{name}'`, then confirm the new key with `{prompt}`",
     ),
     (
-        "Host key verification failed",
+        _UNKNOWN_KEY,
         "the host key of {place} is unknown",
-        "compare it at the host's console, then `ssh-keyscan {option}{host} >>{known}`",
+        "compare it at the host's console, and confirm it once with `{prompt}`{scan}",
     ),
     (
         "UNPROTECTED PRIVATE KEY FILE",
@@ -283,17 +321,38 @@ def _signs(connect: Connect) -> Iterator[tuple[str, str, str]]:
         yield sign, message, help_
 
 
-def _error(connect: Connect, message: str, help_: str) -> RemoteError:
+def _error(connect: Connect, sign: str, message: str, help_: str) -> RemoteError:
     words = {
         "place": place(connect),
-        "known": connect.known_hosts or "~/.ssh/known_hosts",
-        "name": connect.host if connect.port in (None, _USUAL_PORT) else f"[{connect.host}]:{connect.port}",
-        "host": connect.host,
-        "option": f"-p {connect.port} " if connect.port else "",
         "key": connect.key or "the ssh client",
         "offered": f"{connect.key} as a key" if connect.key else "any key that the ssh client has",
     }
-    return RemoteError(message.format(**words), help_.format(**words))
+    if sign in (_CHANGED_KEY, _UNKNOWN_KEY):
+        words |= _host_key_words(connect)
+    kind = UnknownHostKeyError if sign == _UNKNOWN_KEY else RemoteError
+    return kind(message.format(**words), help_.format(**words))
+
+
+def _host_key_words(connect: Connect) -> dict[str, str]:
+    """Return the words of a fix about a host's key: the name under which the client stores it, and commands.
+
+    `ssh-keyscan` resolves no alias and uses no jump host: it gets the real name, or is left out.
+    """
+    found: dict[str, str] = {}
+    with suppress(OSError, subprocess.SubprocessError):
+        found = settings(connect)
+    host, port = found.get("hostname", connect.host), found.get("port", str(connect.port or _USUAL_PORT))
+    is_usual = port == str(_USUAL_PORT)
+    known = str(connect.known_hosts or found.get("userknownhostsfile", "~/.ssh/known_hosts").split(" ")[0])
+    options = f"-o UserKnownHostsFile={shlex.quote(known)} " if connect.known_hosts else ""
+    is_direct = not found.keys() & {"proxyjump", "proxycommand", "hostkeyalias"}
+    scan = f"ssh-keyscan {'' if is_usual else f'-p {port} '}{host} >>{known}"
+    return {
+        "known": known,
+        "name": found.get("hostkeyalias", host if is_usual else f"[{host}]:{port}"),
+        "prompt": _by_hand(connect, options),
+        "scan": f"; without a terminal run `{scan}`" if is_direct else "",
+    }
 
 
 def _has_passphrase(key: Path) -> bool:
@@ -307,7 +366,7 @@ def _has_passphrase(key: Path) -> bool:
     return False
 
 
-def _by_hand(connect: Connect) -> str:
+def _by_hand(connect: Connect, options: str = "") -> str:
     user = f"{connect.user}@" if connect.user else ""
     port = f"-p {connect.port} " if connect.port else ""
-    return f"ssh {port}{user}{connect.host}"
+    return f"ssh {options}{port}{user}{connect.host}"

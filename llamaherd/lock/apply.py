@@ -16,15 +16,21 @@ class NotLockedError(Exception):
 
 
 def pinned(rig: Rig, lock: Lock) -> Rig:
-    """Return the rig with commits for refs and digests for tags, of those engines that it uses. Raise
-    NotLockedError.
+    """Return the rig with commits for refs and digests for tags, of those engines that it uses.
+
+    Raise NotLockedError, also for a file or an archive without a hash.
     """
+    for name, model in rig.models.items():
+        if model.file is not None and model.sha256 is None:
+            raise NotLockedError(f"model `{name}` ({model.file})")
     used = {instance.engine for instance in rig.instances.values()}
     engines = {name: _engine(name, engine, lock) if name in used else engine for name, engine in rig.engines.items()}
     return rig.model_copy(update={"engines": engines})
 
 
 def _engine(name: str, engine: Engine, lock: Lock) -> Engine:
+    if engine.source and engine.source.archive and engine.source.sha256 is None:
+        raise NotLockedError(f"engine `{name}` ({engine.source.archive})")
     # A commit or a digest no longer contains the release that a ref or a tag names.
     if engine.source and engine.source.ref:
         source = _source(name, engine.source, lock)

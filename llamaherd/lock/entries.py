@@ -148,12 +148,24 @@ class LockedModel(_Frozen):
 
 
 class LockedLocal(_Frozen):
-    """A model in a file of the controller, by its sha256: its size and where its tensors begin in bytes, its header."""
+    """A model in a file of the controller: its sha256, its size and where its tensors begin in bytes, its header.
 
+    `file` is its path, from the folder of the lock or as `~/…` if possible. Entries of older versions have none.
+    """
+
+    file: OneLineText | None = None
     sha256: Sha256
     size: Bytes
     data_offset: Bytes
     header: Header
+
+
+class LockedArchive(_Frozen):
+    """The archive of an engine's source, by its URL or its path as in LockedLocal: its sha256, its size in bytes."""
+
+    archive: OneLineText
+    sha256: Sha256
+    size: Bytes
 
 
 class Lock(_Frozen):
@@ -164,6 +176,7 @@ class Lock(_Frozen):
     images: tuple[LockedImage, ...] = ()
     models: tuple[LockedModel, ...] = ()
     files: tuple[LockedLocal, ...] = ()
+    archives: tuple[LockedArchive, ...] = ()
 
     @field_validator("engines")
     @classmethod
@@ -186,8 +199,14 @@ class Lock(_Frozen):
     @field_validator("files")
     @classmethod
     def _files_ordered(cls, files: tuple[LockedLocal, ...]) -> tuple[LockedLocal, ...]:
-        _refuse_twice(file.sha256 for file in files)
-        return tuple(sorted(files, key=lambda file: file.sha256))
+        _refuse_twice(file.file or file.sha256 for file in files)
+        return tuple(sorted(files, key=lambda file: (file.file or "", file.sha256)))
+
+    @field_validator("archives")
+    @classmethod
+    def _archives_ordered(cls, archives: tuple[LockedArchive, ...]) -> tuple[LockedArchive, ...]:
+        _refuse_twice(each.archive for each in archives)
+        return tuple(sorted(archives, key=lambda each: each.archive))
 
     def find(self, repo: str, revision: str, files: str, mmproj: str | None = None) -> LockedModel | None:
         """Return the model with exactly this declaration, if it is locked."""
@@ -206,8 +225,21 @@ class Lock(_Frozen):
         return next((each.digest for each in self.images if each.image == image), None)
 
     def local(self, sha256: str) -> LockedLocal | None:
-        """Return the entry of the controller's file with this hash."""
+        """Return the entry of a file of the controller with this hash."""
         return next((each for each in self.files if each.sha256 == sha256), None)
+
+    def local_file(self, name: str) -> LockedLocal | None:
+        """Return the entry of the controller's file with this name."""
+        return next((each for each in self.files if each.file == name), None)
+
+    def file_hash(self, name: str) -> str | None:
+        """Return the locked sha256 of the controller's file with this name."""
+        found = self.local_file(name)
+        return found.sha256 if found else None
+
+    def archive_hash(self, name: str) -> str | None:
+        """Return the locked sha256 of the archive with this name."""
+        return next((each.sha256 for each in self.archives if each.archive == name), None)
 
     def header(self, model: Model) -> Header | None:
         """Return the header of a model as declared, if it is locked with one."""

@@ -167,9 +167,10 @@ def _refuse_contradictions(lock: Lock, document: Document) -> None:
             raise _contradicted(document.value(("models", index, "shards")), f"{model.repo}, {model.files}", problem)
     files: list[dict[str, str]] = document.data.get("files") or []
     for index, each in enumerate(files):
-        local = lock.local(each["sha256"])
+        local = lock.local_file(each["file"]) if each.get("file") else lock.local(each["sha256"])
         if local and (problem := contradiction((local,), local.header)):
-            raise _contradicted(document.value(("files", index, "size")), f"file {local.sha256[:12]}…", problem)
+            name = local.file or f"file {local.sha256[:12]}…"
+            raise _contradicted(document.value(("files", index, "size")), name, problem)
 
 
 CONTRADICTED = Rule(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,21 +11,41 @@ from pydantic import ValidationError
 
 from llamaherd.diagnostics.findings import Finding, HubError, InventoryError, Place, Rule, nearest
 from llamaherd.engines import served_whole
-from llamaherd.gguf.parse import GgufError
-from llamaherd.gguf.shards import join_headers, read_header
-from llamaherd.inventory.schema import Fleet
+from llamaherd.inventory.schema import Fleet, Rig, Source
 from llamaherd.inventory.schema.fleet_file import FleetFile
 from llamaherd.inventory.yaml_file import Document
-from llamaherd.lock import Lock, LockedImage, LockedLocal, LockedModel, LockedRef, ModelKey, git_refs, hub, registry
+from llamaherd.lock import (
+    Lock,
+    LockedArchive,
+    LockedImage,
+    LockedLocal,
+    LockedModel,
+    LockedRef,
+    ModelKey,
+    git_refs,
+    hub,
+    registry,
+)
+from llamaherd.lock.local_files import (
+    HashedFile,
+    LocalFileError,
+    archive_in_lock,
+    has_secret,
+    hash_archive,
+    hash_file,
+    name_in_lock,
+    sized_file,
+)
 from llamaherd.lock.registry import RegistryError, image_name
 
 UNRESOLVED = Rule(
     "LH034",
     "Something could not be resolved for the lock, or not quite.",
     why="""
-    A repository, tag, branch, image, revision or file does not exist, is not public, or could not be queried. After an
-    error, nothing is written. A `file` of this machine that does not exist, or has another hash, is a warning: a rig
-    can be planned without it. A note reports a name that is both a tag and a branch: the tag is taken.
+    A repository, tag, branch, image, revision or file does not exist, is not public, or could not be queried. Or a file
+    has another hash than its `sha256`. After an error, nothing is written. A file or an archive with a `sha256` that
+    cannot be read from this machine is a warning: a rig can be planned without it. So is a file of another size than
+    when it was locked. A note reports a name that is both a tag and a branch: the tag is taken.
     """,
     example="""
     $ herd lock
@@ -48,7 +67,7 @@ UNRESOLVED = Rule(
 NOTHING_MOVES = Rule(
     "LH035",
     "`herd lock --upgrade` was given a name that no rig declares, or that never moves.",
-    why="An engine at a full commit, an image by digest and a source archive never move: there is nothing to upgrade.",
+    why="An engine at a full commit and an image by digest never move: there is nothing to upgrade.",
     example="""
     $ herd lock --upgrade mian
     /home/tom/fleet: error LH035: no rig declares `mian`, or it never moves
@@ -97,13 +116,39 @@ class Wants:
     refs: dict[tuple[str, str], WantedName] = field(default_factory=dict)
     images: dict[str, WantedName] = field(default_factory=dict)
     models: dict[ModelKey, WantedName] = field(default_factory=dict)
-    files: dict[tuple[str, Path], WantedName] = field(default_factory=dict)
+    files: dict[tuple[str | None, Path], WantedName] = field(default_factory=dict)
+    """By the declared hash, if there is one, and the path."""
+    archives: dict[tuple[str | None, str], tuple[WantedName, Source]] = field(default_factory=dict)
+    """By the declared hash, if there is one, and the URL or path."""
+
+    @property
+    def all(self) -> tuple[WantedName, ...]:
+        """Everything, in the order in which it is resolved."""
+        groups = (self.refs.values(), self.images.values(), self.models.values(), self.files.values())
+        return (*(each for group in groups for each in group), *(each for each, _ in self.archives.values()))
 
     @property
     def names(self) -> set[str]:
         """All names that `--upgrade` accepts."""
-        groups = (self.refs.values(), self.images.values(), self.models.values(), self.files.values())
-        return {name for group in groups for wanted in group for name in wanted.names}
+        return {name for wanted in self.all for name in wanted.names}
+
+    def missing(self, lock: Lock, folder: Path) -> Wants:
+        """Return what a rig cannot be planned without, and the lock in a folder lacks."""
+        return Wants(
+            refs={key: wanted for key, wanted in self.refs.items() if lock.commit(*key) is None},
+            images={image: wanted for image, wanted in self.images.items() if lock.digest(image) is None},
+            models={key: wanted for key, wanted in self.models.items() if lock.find(*key) is None},
+            files={
+                (sha256, path): wanted
+                for (sha256, path), wanted in self.files.items()
+                if sha256 is None and lock.file_hash(name_in_lock(path, folder)) is None
+            },
+            archives={
+                (sha256, archive): (wanted, source)
+                for (sha256, archive), (wanted, source) in self.archives.items()
+                if sha256 is None and lock.archive_hash(archive_in_lock(source, folder)) is None
+            },
+        )
 
 
 def value_places(documents: Mapping[str, Document], otherwise: Path) -> PlaceIn:
@@ -126,12 +171,13 @@ def lock_fleet(
     *,
     whole: bool = True,
     own: FleetFile | None = None,
+    folder: Path = Path(),
 ) -> LockOutcome:
     """Return the lock of a fleet: keep locked names, resolve new ones and upgrades, drop unused ones.
 
     `upgrade` names engines, images and models as the inventory does, or ALL. `say` prints each query. `own` is the
-    fleet's own file. `whole` is False if other rigs share the lock, whose entries stay. One failure does not hide the
-    others. Raise InventoryError for an upgrade of a missing name (LH035).
+    fleet's own file, and `folder` that of the lock. `whole` is False if other rigs share the lock, whose entries stay.
+    One failure does not hide the others. Raise InventoryError for an upgrade of a missing name (LH035).
     """
     wants = wanted_by(fleet, place, own)
     unknown = [name for name in upgrade if name != EVERYTHING and name not in wants.names]
@@ -144,45 +190,67 @@ def lock_fleet(
             )
             for name in unknown
         )
-    run = _Run(old, frozenset(upgrade), say)
+    outcome = _resolve(wants, _Run(old, frozenset(upgrade), say, folder))
+    return outcome if whole else replace(outcome, lock=_merged(old, outcome.lock))
+
+
+def lock_missing(missing: Wants, old: Lock, say: Callable[[str], None], folder: Path) -> LockOutcome:
+    """Return a lock with these missing names in addition. Locked names stay unchanged."""
+    outcome = _resolve(missing, _Run(old, frozenset(), say, folder))
+    return replace(outcome, lock=_merged(old, outcome.lock))
+
+
+def _resolve(wants: Wants, run: _Run) -> LockOutcome:
     new = Lock(
         engines=tuple(run.refs(wants.refs)),
         images=tuple(run.images(wants.images)),
         models=tuple(run.models(wants.models)),
         files=tuple(run.files(wants.files)),
+        archives=tuple(run.archives(wants.archives)),
     )
-    return LockOutcome(new if whole else _merged(old, new), tuple(run.findings))
+    return LockOutcome(new, tuple(run.findings))
 
 
 def wanted_by(fleet: Fleet, place: PlaceIn, own: FleetFile | None = None) -> Wants:
-    """Return everything in a fleet whose name may mean something else tomorrow, and files whose header has sizes."""
+    """Return everything in a fleet whose name may mean something else tomorrow, and files to hash and to size."""
     wants = Wants()
-    for name, rig in fleet.rigs.items():
-        for engine_name, engine in rig.engines.items():
-            source = engine.source
-            path: tuple[str, ...] = ("engines", engine_name)
-            if source and source.git and source.ref:
-                where = place(name, (*path, "ref") if engine.ref else (*path, "source", "ref"))
-                wants.refs.setdefault((source.git, source.ref), WantedName(where)).names.add(engine_name)
-            if engine.image and not engine.digest:
-                wanted = wants.images.setdefault(engine.image, WantedName(place(name, (*path, "image"))))
-                wanted.names |= {engine_name, engine.image}
-        whole = served_whole(rig)
-        for model_name, model in rig.models.items():
-            if model.hf is not None:
-                where = place(name, ("models", model_name, "hf"))
-                key = (model.hf, model.revision, model.files, model.mmproj)
-                wanted = wants.models.setdefault(key, WantedName(where))
-                wanted.whole |= model_name in whole
-            elif model.file is not None:
-                where = place(name, ("models", model_name, "file"))
-                wanted = wants.files.setdefault((str(model.sha256), model.file), WantedName(where))
-            wanted.names.add(model_name)
+    for rig in fleet.rigs.values():
+        _add_engines(wants, rig, place)
+        _add_models(wants, rig, place)
     chat = own.gateway.chat if own and own.gateway else None
     if chat and not chat.digest:
         wanted = wants.images.setdefault(chat.image, WantedName(place("", ())))
         wanted.names |= {"chat", chat.image}
     return wants
+
+
+def _add_engines(wants: Wants, rig: Rig, place: PlaceIn) -> None:
+    for name, engine in rig.engines.items():
+        source = engine.source
+        path: tuple[str, ...] = ("engines", name)
+        if source and source.git and source.ref:
+            where = place(rig.rig, (*path, "ref") if engine.ref else (*path, "source", "ref"))
+            wants.refs.setdefault((source.git, source.ref), WantedName(where)).names.add(name)
+        if source and source.archive:
+            where = place(rig.rig, (*path, "source", "sha256" if source.sha256 else "archive"))
+            wanted, _ = wants.archives.setdefault((source.sha256, source.archive), (WantedName(where), source))
+            wanted.names.add(name)
+        if engine.image and not engine.digest:
+            wanted = wants.images.setdefault(engine.image, WantedName(place(rig.rig, (*path, "image"))))
+            wanted.names |= {name, engine.image}
+
+
+def _add_models(wants: Wants, rig: Rig, place: PlaceIn) -> None:
+    whole = served_whole(rig)
+    for name, model in rig.models.items():
+        if model.hf is not None:
+            key = (model.hf, model.revision, model.files, model.mmproj)
+            wanted = wants.models.setdefault(key, WantedName(place(rig.rig, ("models", name, "hf"))))
+            wanted.whole |= name in whole
+        elif model.file is not None:
+            where = place(rig.rig, ("models", name, "sha256" if model.sha256 else "file"))
+            wanted = wants.files.setdefault((model.sha256, model.file), WantedName(where))
+        wanted.names.add(name)
 
 
 def _merged(old: Lock, new: Lock) -> Lock:
@@ -191,7 +259,8 @@ def _merged(old: Lock, new: Lock) -> Lock:
         engines=_with_old(new.engines, old.engines, lambda each: (each.git, each.ref)),
         images=_with_old(new.images, old.images, lambda each: each.image),
         models=_with_old(new.models, old.models, lambda each: each.key),
-        files=_with_old(new.files, old.files, lambda each: each.sha256),
+        files=_with_old(new.files, old.files, lambda each: each.file or each.sha256),
+        archives=_with_old(new.archives, old.archives, lambda each: each.archive),
     )
 
 
@@ -207,6 +276,7 @@ class _Run:
     old: Lock
     upgrade: frozenset[str]
     say: Callable[[str], None]
+    folder: Path
     findings: list[Finding] = field(default_factory=list)
 
     def refs(self, wants: Mapping[tuple[str, str], WantedName]) -> Iterator[LockedRef]:
@@ -270,52 +340,105 @@ class _Run:
             return model.model_copy(update={"shards": known.shards, "header": known.header})
         return model
 
-    def files(self, wants: Mapping[tuple[str, Path], WantedName]) -> Iterator[LockedLocal]:
-        """Read files of this machine. A problem is a warning, because a rig can be planned without the file."""
-        done: set[str] = set()
-        for (sha256, path), wanted in wants.items():
-            if sha256 in done:
-                continue
-            entry = self._kept(self.old.local(sha256), wanted) or self._read(path, sha256, wanted.place)
-            if entry:
-                done.add(sha256)
-                yield entry
+    def files(self, wants: Mapping[tuple[str | None, Path], WantedName]) -> Iterator[LockedLocal]:
+        """Hash and size files of this machine.
 
-    def _read(self, path: Path, sha256: str, place: Place) -> LockedLocal | None:
+        A file that cannot be read is a warning if its hash is declared or locked.
+        """
+        done: dict[str, LockedLocal] = {}
+        for (sha256, path), wanted in wants.items():
+            name = name_in_lock(path, self.folder)
+            if name in done:
+                self._require_hash(path, sha256, done[name].sha256, wanted)
+            elif entry := self._file(path, name, sha256, wanted):
+                done[name] = entry
+        yield from {entry.file or entry.sha256: entry for entry in done.values()}.values()
+
+    def _file(self, path: Path, name: str, sha256: str | None, wanted: WantedName) -> LockedLocal | None:
+        """Return the entry of a file: the locked one if the file still has its size, or cannot be read."""
+        unnamed = next((each for each in self.old.files if each.file is None and each.sha256 == sha256), None)
+        known = self._kept(self.old.local_file(name) or unnamed, wanted)
+        if known and sha256 not in (None, known.sha256):
+            known = None
+        if known and (size := _size(path)) in (None, known.size) and (known.file or size is None):
+            return known
+        if known and known.file and sha256 is None:
+            message = f"{path} has another size than when it was locked"
+            self._warn(wanted.place, message, f"to use it, run `herd lock --upgrade {min(wanted.names)}`")
+            return known
         self.say(f"reading {path}")
         try:
-            if path.exists() and not (path.is_file() or path.is_dir()):
-                # Reading a pipe would wait, and a device has no end.
-                self._warn(place, f"{path} is not a file", "name a GGUF file that is whole")
-                return None
-            with path.open("rb") as stream:
-                actual = hashlib.file_digest(stream, "sha256").hexdigest()
-            if actual != sha256:
-                help_ = "correct `sha256`, or copy the right file here"
-                self._warn(place, f"{path} has another sha256: {actual}", help_)
-                return None
-            header = read_header(path)
-            return LockedLocal(
-                sha256=sha256, size=path.stat().st_size, data_offset=header.data_offset, header=join_headers((header,))
-            )
-        except (OSError, ValueError) as error:
-            # ValueError: a name that no file can have.
-            reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
-            help_ = "copy it here and run `herd lock`, so that its memory can be calculated"
-            self._warn(place, f"{path} cannot be read: {reason}", help_)
-        except GgufError as error:
-            self._warn(place, str(error), "name a GGUF file that is whole")
-        return None
+            hashed = hash_file(path)
+            fits = self._require_hash(path, sha256, hashed.sha256, wanted)
+            return sized_file(path, name, hashed) if fits else None
+        except LocalFileError as error:
+            self._unread(wanted, sha256, error)
+            return None
+
+    def archives(self, wants: Mapping[tuple[str | None, str], tuple[WantedName, Source]]) -> Iterator[LockedArchive]:
+        """Hash source archives. One that cannot be read is a warning if its hash is declared."""
+        done: dict[str, str] = {}
+        for (sha256, archive), (wanted, source) in wants.items():
+            name = archive_in_lock(source, self.folder)
+            if has_secret(archive):
+                if sha256 is None:
+                    error = LocalFileError(
+                        "the URL of the archive has a user, a password or a query, which the lock would show",
+                        "add the archive's `sha256:`",
+                    )
+                    self._failed(wanted, error)
+            elif name in done:
+                self._require_hash(archive, sha256, done[name], wanted)
+            elif entry := self._archive(source, name, wanted):
+                done[name] = entry.sha256
+                yield entry
+
+    def _archive(self, source: Source, name: str, wanted: WantedName) -> LockedArchive | None:
+        """Return the entry of an archive, which is fetched if it is new."""
+        known = self._kept(next((each for each in self.old.archives if each.archive == name), None), wanted)
+        if known and source.sha256 in (None, known.sha256):
+            return known
+        self.say(f"reading {source.archive}")
+        try:
+            hashed: HashedFile = hash_archive(source)
+        except LocalFileError as error:
+            self._unread(wanted, source.sha256, error)
+            return None
+        fits = self._require_hash(str(source.archive), source.sha256, hashed.sha256, wanted)
+        return LockedArchive(archive=name, sha256=hashed.sha256, size=hashed.size) if fits else None
+
+    def _require_hash(self, file: Path | str, declared: str | None, actual: str, wanted: WantedName) -> bool:
+        """Return whether a file has the declared hash, if there is one. Report an error otherwise."""
+        if declared in (None, actual):
+            return True
+        help_ = f"write `sha256: {actual}` if it is the right file, or leave `sha256` out: the lock then has it"
+        self._failed(wanted, LocalFileError(f"{file} has another sha256 than declared", help_))
+        return False
+
+    def _unread(self, wanted: WantedName, sha256: str | None, error: LocalFileError) -> None:
+        """Report a file that cannot be read: a warning if its hash is declared, so that it can be planned."""
+        if sha256 is None:
+            self._failed(wanted, error)
+        else:
+            self._warn(wanted.place, error.message, error.help)
 
     def _kept(self, known: T | None, wanted: WantedName) -> T | None:
         """Return the locked entry, unless it is to be upgraded."""
         return None if self.upgrade & (wanted.names | {EVERYTHING}) else known
 
-    def _failed(self, wanted: WantedName, error: git_refs.GitError | RegistryError | HubError) -> None:
+    def _failed(self, wanted: WantedName, error: git_refs.GitError | RegistryError | HubError | LocalFileError) -> None:
         self.findings.append(UNRESOLVED.at(wanted.place, error.message, error.help))
 
     def _warn(self, place: Place, message: str, help_: str) -> None:
         self.findings.append(UNRESOLVED.at(place, message, help_, "warning"))
+
+
+def _size(path: Path) -> int | None:
+    """Return the size of a file in bytes; None if there is no such file."""
+    try:
+        return path.stat().st_size if path.is_file() else None
+    except (OSError, ValueError):
+        return None
 
 
 def _shard_hashes(model: LockedModel) -> list[tuple[str, str]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.inventory.schema import Model, Rig
 from llamaherd.lock.entries import Lock
+from llamaherd.lock.local_files import archive_in_lock, name_in_lock
 
 PlaceOf = Callable[[tuple[str | int, ...]], Place]
 """Returns where the value at a path of a rig is."""
@@ -17,7 +19,8 @@ NOT_LOCKED = Rule(
     "Something that the inventory declares is not in the lock.",
     why="""
     It is new, or has changed since: an engine's `ref`, an image's tag, a model's `hf`, `revision`, `quant` or
-    `files`.
+    `files`. Or it is the file of a model or a source archive, whose hash neither the inventory nor the lock has.
+    `herd up` locks new names itself, unless you give `--locked`.
     """,
     example="""
     $ herd plan attic
@@ -29,8 +32,12 @@ NOT_LOCKED = Rule(
 )
 
 
-def stale(rig: Rig, lock: Lock, place: PlaceOf, command: str = "herd lock") -> Iterator[Finding]:
-    """Yield what the lock lacks for a rig: errors (LH031), or a warning if only sizing lacks something (LH033)."""
+def stale(rig: Rig, lock: Lock, place: PlaceOf, command: str = "herd lock", folder: Path = Path()) -> Iterator[Finding]:
+    """Yield what the lock in a folder lacks for a rig: errors (LH031), or a warning if only sizing lacks something
+    (LH033).
+
+    The rig has the locked hashes of its files. A declared hash that differs from the locked one is an error as well.
+    """
     help_ = f"run `{command}` and commit the lock"
     for name, engine in rig.engines.items():
         source = engine.source
@@ -38,12 +45,32 @@ def stale(rig: Rig, lock: Lock, place: PlaceOf, command: str = "herd lock") -> I
             path: tuple[str, ...] = ("engines", name, "ref") if engine.ref else ("engines", name, "source", "ref")
             message = f"rig `{rig.rig}`: engine `{name}` ({source.git} at {source.ref}) is not in the lock"
             yield NOT_LOCKED.at(place(path), message, help_)
+        if source and source.archive:
+            where = place(("engines", name, "source", "sha256" if source.sha256 else "archive"))
+            locked = lock.archive_hash(archive_in_lock(source, folder))
+            what = f"rig `{rig.rig}`: the archive of engine `{name}` ({source.archive})"
+            yield from _stale_hash(what, source.sha256, locked, where, help_)
         if engine.image and not engine.digest and lock.digest(engine.image) is None:
             message = f"rig `{rig.rig}`: the image of engine `{name}` ({engine.image}) is not in the lock"
             yield NOT_LOCKED.at(place(("engines", name, "image")), message, help_)
     for name, model in rig.models.items():
         if model.hf is not None:
             yield from _stale_model(rig, name, model, lock, place, help_)
+        elif model.file is not None:
+            where = place(("models", name, "sha256" if model.sha256 else "file"))
+            locked = lock.file_hash(name_in_lock(model.file, folder))
+            yield from _stale_hash(
+                f"rig `{rig.rig}`: the file of model `{name}` ({model.file})", model.sha256, locked, where, help_
+            )
+
+
+def _stale_hash(what: str, declared: str | None, locked: str | None, place: Place, help_: str) -> Iterator[Finding]:
+    """Yield that a file has no hash, or another one in the lock than declared."""
+    if declared is None:
+        yield NOT_LOCKED.at(place, f"{what} has no hash in the lock", help_)
+    elif locked not in (None, declared):
+        message = f"{what} is declared with sha256 {declared[:12]}…, but was locked with {locked[:12]}…"
+        yield NOT_LOCKED.at(place, message, f"correct `sha256:`, or {help_}")
 
 
 WITHOUT_HEADER = Rule(

@@ -27,7 +27,9 @@ from llamaherd.inventory.schema.fleet_file import FleetFile, Gateway, split_serv
 from llamaherd.inventory.yaml_file import UNREADABLE, Document, read_yaml
 from llamaherd.lock import Lock
 from llamaherd.lock.engine_flags import with_built
+from llamaherd.lock.local_files import with_hashes
 from llamaherd.memory.facts import RigFacts, rig_facts
+from llamaherd.pipeline.discovery import INVENTORY, SUFFIXES, searched_folders
 from llamaherd.pipeline.rules import NO_INVENTORY, NOT_SIZED, SAME_MACHINE, SAME_NAME, UNKNOWN_RIG
 from llamaherd.text.quoting import comment
 
@@ -154,8 +156,6 @@ def _unknown_key(document: Document, key: str, known: list[str]) -> Finding:
     return UNKNOWN_KEY.at(document.key((key,)), f"there is no key `{comment(key)[:60]}` in {FLEET}", help_)
 
 
-SUFFIXES = (".yaml", ".yml")
-
 Edit = Callable[[Document], Document]
 """Changes a rig that was read, before it is checked."""
 
@@ -215,19 +215,14 @@ def survey_fleet(
         files = _rig_files(source)
     except InventoryError as error:
         return Survey(Fleet(rigs={}), error.findings, {}, {})
-    documents = [document for file in files if (document := _read_document(file, findings))]
-    defaults = _defaults(files[0].with_name(DEFAULTS), findings)
-    of_fleet = survey_fleet_file(files[0].parent)
-    siblings = tuple(
-        _sibling_documents([*documents, *([defaults] if defaults else [])], always=of_fleet.declared is not None)
-    )
-    others = {str(document.data.get("rig")): document for document in reversed([*documents, *siblings])}
+    read = _read_folder(files, findings)
+    folder, of_fleet = files[0].parent.resolve(), read.of_fleet
     read_well: list[tuple[Rig, Document]] = []
-    for document in documents:
+    for document in read.documents:
         try:
-            whole = inherited(document, others, defaults)
+            whole = inherited(document, read.others, read.defaults)
             whole = edit(whole) if edit else whole
-            rig = with_built(_parse_rig(whole), lock, files[0].parent)
+            rig = with_built(with_hashes(_parse_rig(whole), lock, folder), lock, folder)
         except InventoryError as error:
             findings.extend(error.findings)
             continue
@@ -235,7 +230,8 @@ def survey_fleet(
         rigs[rig.rig] = rig
         wholes[rig.rig] = whole
         read_well.append((rig, whole))
-    declared = dict(_readable(siblings, others, defaults)) | rigs
+    readable = _readable(read.siblings, read.others, read.defaults)
+    declared = {name: with_hashes(rig, lock, folder) for name, rig in readable} | rigs
     keys = _server_keys(of_fleet, declared)
     around = {name: with_server_keys(rig, keys) for name, rig in declared.items()}
     facts: dict[str, RigFacts] = {}
@@ -243,13 +239,52 @@ def survey_fleet(
         local = local_headers(rig, lock)
         findings.extend(_unreadable_models(whole, local.faults))
         facts[rig.rig] = locked_facts(with_server_keys(rig, keys), lock, local.headers)
-        findings.extend(_rig_findings(facts[rig.rig], whole, around, frozenset(others)))
+        findings.extend(_rig_findings(facts[rig.rig], whole, around, frozenset(read.others)))
         findings.extend(absent_files(rig, whole, "error" if deploying else "warning"))
     if edit is None:
-        findings.extend(fleet_findings(of_fleet, around, frozenset(others), keys, deploying=deploying))
+        findings.extend(fleet_findings(of_fleet, around, frozenset(read.others), keys, deploying=deploying))
     ordered = tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.place))
     fleet = Fleet(rigs={name: around[name] for name in rigs})
     return Survey(fleet, ordered, wholes, facts, around, of_fleet.declared, keys)
+
+
+def read_rigs(source: Path) -> Survey:
+    """Return the readable rigs of an inventory and the fleet's own file, without any check. Raises InventoryError."""
+    files = _rig_files(source)
+    read = _read_folder(files, [])
+    rigs: dict[str, Rig] = {}
+    wholes: dict[str, Document] = {}
+    for document in read.documents:
+        with suppress(InventoryError):
+            whole = inherited(document, read.others, read.defaults)
+            rig = _parse_rig(whole)
+            rigs[rig.rig], wholes[rig.rig] = rig, whole
+    return Survey(Fleet(rigs=rigs), (), wholes, {}, own=read.of_fleet.declared)
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """The documents of an inventory's files and of what belongs to them.
+
+    `siblings` are other rigs of the folder, and `others` all rigs by name.
+    """
+
+    documents: tuple[Document, ...]
+    defaults: Document | None
+    of_fleet: FleetSurvey
+    siblings: tuple[Document, ...]
+    others: Mapping[str, Document]
+
+
+def _read_folder(files: Sequence[Path], findings: list[Finding]) -> _Folder:
+    documents = tuple(document for file in files if (document := _read_document(file, findings)))
+    defaults = _defaults(files[0].with_name(DEFAULTS), findings)
+    of_fleet = survey_fleet_file(files[0].parent)
+    siblings = tuple(
+        _sibling_documents([*documents, *([defaults] if defaults else [])], always=of_fleet.declared is not None)
+    )
+    others = {str(document.data.get("rig")): document for document in reversed([*documents, *siblings])}
+    return _Folder(documents, defaults, of_fleet, siblings, others)
 
 
 def _server_keys(of_fleet: FleetSurvey, rigs: Mapping[str, Rig]) -> tuple[ServerKey, ...]:
@@ -381,10 +416,15 @@ def _no_inventory(source: Path) -> Finding:
     if source.name in (DEFAULTS, FLEET) and source.exists():
         help_ = f"name the file of a rig, or the folder {source.parent}"
         return NO_INVENTORY.at(Place(source), f"{source.name} holds no rig: it is for all of them", help_)
+    begin = "name a rig's file or a folder of them with -i or HERD_INVENTORY, or create a folder with `herd init DIR`"
+    if source == INVENTORY:
+        here, *above = searched_folders()
+        where = f"{here} and the folders above it up to {above[-1]}" if above else f"{here}"
+        message = f"there is no fleet folder: searched {where}; HERD_INVENTORY is not set"
+        return NO_INVENTORY.at(Place(here), message, f"run the command in a fleet folder, {begin}")
     siblings = [path.name for path in _listed(source.parent) if path.is_dir() or path.suffix in SUFFIXES]
     close = misspelled_name(source.name, siblings)
     close = close or next((name for name in siblings if Path(name).stem == source.name), None)
-    begin = "name another inventory with -i or HERD_INVENTORY, or begin one with `herd init DIR`"
     help_ = f"did you mean `{source.with_name(close)}`?" if close else begin
     return NO_INVENTORY.at(Place(source), "the inventory does not exist: there is no such file or folder", help_)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from llamaherd import lock
 from llamaherd.checks.files import MISSING_FILE
@@ -19,6 +20,7 @@ from llamaherd.layout import KEYS
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.lock.stale import NOT_LOCKED
 from llamaherd.onhost.files import KeysFound, KeysInput
+from llamaherd.pipeline.discovery import INVENTORY, find_fleet
 from llamaherd.pipeline.fleet_files import (
     FLEET,
     Edit,
@@ -26,11 +28,15 @@ from llamaherd.pipeline.fleet_files import (
     choose_rigs,
     examine_fleet,
     load_fleet,
+    read_rigs,
     survey_fleet,
 )
 from llamaherd.pipeline.plan import choose_parts, plan
 from llamaherd.plan import Only, Plan
 from llamaherd.role.role import Role
+
+if TYPE_CHECKING:
+    from llamaherd.lock.resolver import Wants
 
 OnKeyMade = Callable[[ServerKey], None]
 """Is called with each key that was just made."""
@@ -106,8 +112,11 @@ def _query_keys(keys: Iterable[ServerKey], rigs: Mapping[str, Rig]) -> dict[str,
 
 
 def inventory_path(named: Path | None) -> Path:
-    """Return the given inventory, else the one in HERD_INVENTORY, else `inventory/` in the current folder."""
-    return named or Path(os.environ.get("HERD_INVENTORY") or "inventory")
+    """Return the given inventory, else the fleet folder that the command runs in, else the one in HERD_INVENTORY.
+
+    Without any of them, return `inventory/` in the current folder, which may not exist.
+    """
+    return named or find_fleet() or Path(os.environ.get("HERD_INVENTORY") or INVENTORY)
 
 
 def inventory_folder(inventory: Path) -> Path:
@@ -118,6 +127,11 @@ def inventory_folder(inventory: Path) -> Path:
 def lock_path(inventory: Path) -> Path:
     """Return the path of the lock, which is in the inventory folder."""
     return inventory_folder(inventory) / "herd.lock"
+
+
+def lock_command(inventory: Path) -> str:
+    """Return the command that locks an inventory, as it is called in the current folder."""
+    return "herd lock" if inventory == find_fleet() else f"herd -i {inventory} lock"
 
 
 def read_lock(inventory: Path) -> lock.Lock:
@@ -144,6 +158,20 @@ def declared(inventory: Path) -> Survey:
     if not surveyed.ok:
         raise InventoryError(surveyed.findings)
     return surveyed
+
+
+def missing_names(inventory: Path, locked: lock.Lock, names: Collection[str] = ()) -> Wants:
+    """Return what these rigs, or all, declare and the lock lacks. Raises InventoryError.
+
+    Mistakes in the inventory are left out: a rig that cannot be read needs nothing.
+    """
+    from llamaherd.lock.resolver import value_places, wanted_by  # late: only `herd up` and `herd lock` need it
+
+    read = read_rigs(inventory)
+    chosen = {name: rig for name, rig in read.fleet.rigs.items() if not names or name in names}
+    own = read.own if read.own and not read.own.on.isdisjoint(chosen) else None
+    wants = wanted_by(Fleet(rigs=chosen), value_places(read.documents, inventory), own)
+    return wants.missing(locked, inventory_folder(inventory).resolve())
 
 
 def rigs(inventory: Path, names: Iterable[str] = (), *, deploying: bool = False) -> Fleet:
@@ -180,8 +208,8 @@ def plans(
     if not surveyed.ok:
         raise InventoryError(surveyed.findings)
     fleet = choose_rigs(surveyed.fleet, names, inventory)
-    command = f"herd -i {inventory} lock"
-    stale = _stale(fleet, locked, surveyed, command)
+    command = lock_command(inventory)
+    stale = _stale(fleet, locked, surveyed, command, inventory_folder(inventory).resolve())
     parts = choose_parts(only, fleet.rigs, roles) if only else dict.fromkeys(fleet.rigs)
     sound({name: rig for name, rig in fleet.rigs.items() if name in parts})
     checked = surveyed.findings
@@ -195,12 +223,12 @@ def plans(
     return planned
 
 
-def _stale(fleet: Fleet, locked: lock.Lock, surveyed: Survey, command: str) -> list[Finding]:
+def _stale(fleet: Fleet, locked: lock.Lock, surveyed: Survey, command: str, folder: Path) -> list[Finding]:
     """Return the findings of entries in the lock that differ from the declaration. Raises InventoryError for errors."""
     stale = [
         finding
         for name, rig in fleet.rigs.items()
-        for finding in lock.stale(rig, locked, surveyed.documents[name].value, command)
+        for finding in lock.stale(rig, locked, surveyed.documents[name].value, command, folder)
     ]
     if errors := [finding for finding in stale if finding.severity == "error"]:
         raise InventoryError(errors)

@@ -14,15 +14,18 @@ from llamaherd.diagnostics.findings import Rule
 NO_INVENTORY = Rule(
     "LH005",
     "There is no inventory.",
-    why="The path does not exist, or the folder holds no `.yaml` or `.yml` file but `defaults.yaml`.",
+    why="""
+    The path does not exist, or the folder holds no `.yaml` or `.yml` file but `defaults.yaml`. Without a path, neither
+    the current folder nor a folder above it is a fleet folder, and `HERD_INVENTORY` is not set.
+    """,
     example="""
     $ herd -i ~/flete check
     /home/tom/flete: error LH005: the inventory does not exist
     """,
     language="console",
     fix="""
-    write one YAML file per rig there, or let `herd init` write the first. Or name the right place, by `-i` or in
-    `HERD_INVENTORY`; without either it is `inventory/` in the current folder.
+    write one YAML file per rig there, or let `herd init` write the first. Or run the command in a [fleet
+    folder](../fleet.md#which-fleet-a-command-uses) or below it, or name the place with `-i` or `HERD_INVENTORY`.
     """,
 )
 

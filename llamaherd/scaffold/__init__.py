@@ -14,10 +14,14 @@ from pydantic import ValidationError
 
 from llamaherd.inventory.inheritance import DEFAULTS
 from llamaherd.inventory.json_schema import SCHEMAS, schema_text
-from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.inventory.schema import LOCAL, Connect, Rig
+from llamaherd.inventory.yaml_file import parse_yaml
 from llamaherd.onhost.hardware import FoundHost
+from llamaherd.pipeline.fleet_files import is_fleet_file
 from llamaherd.render import render
+from llamaherd.resources import EXAMPLES
 from llamaherd.scaffold.hardware import ScaffoldError, WrittenGpu, written_gpus
+from llamaherd.scaffold.proposal import SMALL, Proposal
 from llamaherd.text.numbers import show_size
 from llamaherd.text.quoting import Written, yaml_value
 
@@ -34,9 +38,10 @@ _MISCOMPILES = "13.2"
 """This CUDA makes gibberish of IQ3 and IQ2 quants (ggml-org/llama.cpp#21255)."""
 
 
-def rig_yaml(found: FoundHost, name: str, connect: Connect, measured: Sequence[str] = ()) -> str:
-    """Return the text of a whole rig: the hardware of its host, and an engine, a small model and an instance to start
-    from.
+def rig_yaml(
+    found: FoundHost, name: str, connect: Connect, measured: Sequence[str] = (), proposal: Proposal = SMALL
+) -> str:
+    """Return the text of a whole rig: the hardware of its host, an engine, and the proposed model with an instance.
 
     `measured` are lines about the best settings of similar rigs: they become a comment, and nothing else.
     """
@@ -55,13 +60,20 @@ def rig_yaml(found: FoundHost, name: str, connect: Connect, measured: Sequence[s
         cores=found.cores or found.threads,
         ram=round_ram(found.memory),
         free=show_size(found.free) if found.free else None,
-        cards={name: (gpu, yaml_scalar(gpu.model)) for name, gpu in known.items()},
+        cards={yaml_scalar(name): (gpu, yaml_scalar(gpu.model)) for name, gpu in known.items()},
         unknown=() if known else gpus,
         cuda=cuda_for(found, gpus),
         driver=found.cards[0].driver if found.cards else None,
-        largest=largest,
+        largest=yaml_scalar(largest) if largest and proposal.on_gpu else None,
+        model=yaml_scalar(proposal.name),
+        proposal=proposal,
         measured=measured,
     )
+
+
+def parse_rig(text: str) -> Rig:
+    """Return the rig of a text that `rig_yaml` has returned."""
+    return Rig.model_validate(parse_yaml(Path("rig.yaml"), str(text)).data)
 
 
 def connect_to(host: str, user: str | None, port: int | None) -> Connect:
@@ -76,9 +88,13 @@ def connect_to(host: str, user: str | None, port: int | None) -> Connect:
         raise ScaffoldError(f"{value!r} cannot be the {what} of a rig", _REACHED[what]) from None
 
 
-def rig_name(given: str | None, host: str) -> str:
-    """Return the name of the rig: the given one, or the host's, `duo` for `Duo.lan`. Raise ScaffoldError."""
+def rig_name(given: str | None, host: str, hostname: str = "") -> str:
+    """Return the name of the rig: the given one, or that of its host, `duo` for `Duo.lan`. Raise ScaffoldError.
+
+    `hostname` is the host's own name, for a host that is named by its address, or is this machine.
+    """
     if given is None:
+        host = hostname or host if host == LOCAL or re.fullmatch(r"[\d.]+|.*:.*", host) else host
         short = host if re.fullmatch(r"[\d.]+", host) else host.partition(".")[0]
         name = re.sub(r"[^a-z0-9._-]+", "-", short.lower()).strip("._-")[:40]
         return name if _free(name) else "rig"
@@ -165,6 +181,31 @@ class FileOutcome:
 def example_rig() -> str:
     """Return the text of an annotated rig, for the user to change."""
     return render("scaffold/example.yaml.j2", rig=EXAMPLE)
+
+
+def example_names() -> tuple[str, ...]:
+    """Return the names of the examples that come with llamaherd: rigs, and folders of rigs."""
+    return tuple(sorted(path.stem for path in EXAMPLES.iterdir() if path.is_dir() or path.suffix in SUFFIXES))
+
+
+def example_rigs(name: str) -> dict[str, str]:
+    """Return the rigs of an example, text by name, with the rigs that it names and `fleet` for fleet.yaml.
+
+    Raise ScaffoldError.
+    """
+    if name not in example_names():
+        raise ScaffoldError(f"there is no example `{name[:60]}`", f"the examples are {', '.join(example_names())}")
+    folder = EXAMPLES / name
+    if folder.is_dir():
+        return {path.stem: _with_schema(path) for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES}
+    rig = parse_rig((EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8"))
+    return {each: _with_schema(EXAMPLES / f"{each}.yaml") for each in (name, *rig.store.neighbours)}
+
+
+def _with_schema(path: Path) -> str:
+    """Return the text of an example, with the line by which editors find its schema."""
+    kind = "fleet" if is_fleet_file(path) else "rig"
+    return f"# yaml-language-server: $schema={HERD_FOLDER}/{kind}.schema.json\n{path.read_text(encoding='utf-8')}"
 
 
 def holds_rigs(folder: Path) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.cli.init import measured_lines
+from llamaherd.cli.fleet_folder import measured_lines
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.hardware import FoundHost
 from llamaherd.pipeline.fleet_files import examine_fleet

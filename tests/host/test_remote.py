@@ -69,11 +69,12 @@ def test_a_login_of_its_own_shares_no_connection() -> None:
     assert not alone & set(argv(DUO))
 
 
+@pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     ("code", "err", "message", "help_"),
     [
         (255, CHANGED, "host key of duo.lan has changed", "ssh-keygen -f /keys/known_hosts -R 'duo.lan'"),
-        (255, UNKNOWN, "is unknown", "ssh-keyscan duo.lan"),
+        (255, UNKNOWN, "is unknown", "`ssh-keyscan duo.lan >>/keys/known_hosts`"),
         (255, "tom@duo.lan: Permission denied (publickey).\n", "does not accept /keys/duo", "authorized_keys"),
         (
             255,
@@ -150,6 +151,7 @@ def test_a_connection_that_is_lost_is_no_failure_of_the_script() -> None:
     assert lost(DUO, 1, "Broken pipe") is None
 
 
+@pytest.mark.usefixtures("starts_processes")
 def test_a_port_that_is_declared_is_in_the_way_out() -> None:
     declared = DUO.model_copy(update={"port": 2222})
     for err, help_ in (

@@ -13,7 +13,17 @@ from pydantic import ValidationError
 from llamaherd import lock
 from llamaherd.gguf.header import BLOCKS, Header, TensorGroup, ranges
 from llamaherd.inventory.schema import Model
-from llamaherd.lock import Lock, LockedFile, LockedImage, LockedLocal, LockedModel, LockedRef, LockError, contradiction
+from llamaherd.lock import (
+    Lock,
+    LockedArchive,
+    LockedFile,
+    LockedImage,
+    LockedLocal,
+    LockedModel,
+    LockedRef,
+    LockError,
+    contradiction,
+)
 from tests.support.sample import ALL
 
 SHA = "ab" * 32
@@ -66,10 +76,15 @@ models:
     sha256: {SHA}
     data_offset: 4096
 {_HEADER}files:
-- sha256: {SHA}
+- file: models/tiny.gguf
+  sha256: {SHA}
   size: 13568
   data_offset: 4096
-{_HEADER}"""
+{_HEADER}archives:
+- archive: https://mirror.lan/llama.tar.gz
+  sha256: {SHA}
+  size: 30000000
+"""
 
 
 def gemma(revision: str = "main") -> LockedModel:
@@ -105,7 +120,8 @@ def whole() -> Lock:
         engines=(LockedRef(git="https://github.com/ggml-org/llama.cpp", ref="b11434", commit=COMMIT),),
         images=(LockedImage(image="vllm/vllm-openai:v1", digest=f"sha256:{SHA}"),),
         models=(model.model_copy(update={"shards": (shard,), "header": tiny()}),),
-        files=(local(SHA, tiny()),),
+        files=(local("models/tiny.gguf", SHA, tiny()),),
+        archives=(LockedArchive(archive="https://mirror.lan/llama.tar.gz", sha256=SHA, size=30_000_000),),
     )
 
 
@@ -172,8 +188,8 @@ def models(draw: st.DrawFn) -> LockedModel:
     )
 
 
-def local(sha256: str, header: Header) -> LockedLocal:
-    return LockedLocal(sha256=sha256, size=4096 + weights(header), data_offset=4096, header=header)
+def local(file: str | None, sha256: str, header: Header) -> LockedLocal:
+    return LockedLocal(file=file, sha256=sha256, size=4096 + weights(header), data_offset=4096, header=header)
 
 
 def locks() -> st.SearchStrategy[Lock]:
@@ -186,7 +202,16 @@ def locks() -> st.SearchStrategy[Lock]:
         models=st.lists(models(), max_size=3, unique_by=lambda one: f"{one.repo} {one.revision} {one.files}").map(
             tuple
         ),
-        files=st.lists(st.builds(local, hexes(64), headers()), max_size=2, unique_by=lambda one: one.sha256).map(tuple),
+        files=st.lists(
+            st.builds(local, st.none() | LINE, hexes(64), headers()),
+            max_size=2,
+            unique_by=lambda one: one.file or one.sha256,
+        ).map(tuple),
+        archives=st.lists(
+            st.builds(LockedArchive, archive=LINE, sha256=hexes(64), size=st.integers(0, 1 << 40)),
+            max_size=2,
+            unique_by=lambda one: one.archive,
+        ).map(tuple),
     )
 
 
@@ -203,7 +228,7 @@ def test_what_is_written_is_what_is_read(tmp_path_factory: pytest.TempPathFactor
 @settings(max_examples=50 if ALL else 15, deadline=None)
 @given(locks())
 def test_the_order_of_declaration_does_not_matter(value: Lock) -> None:
-    sections = ("engines", "images", "models", "files")
+    sections = ("engines", "images", "models", "files", "archives")
     turned = Lock.model_validate({name: getattr(value, name)[::-1] for name in sections})
     assert lock.dumps(turned) == lock.dumps(value)
 
@@ -241,7 +266,7 @@ def test_a_lock_of_version_1_is_read_and_written_as_version_2(tmp_path: Path) ->
         ("size: 13568", "size: 135680", 18, "take no more than"),
         ("type: Q8_0", "type: F32", 18, "alone take"),
         ("layers: '0-1,3'", "layers: 0-39", 18, "alone take"),
-        ("size: 13568\n  data", "size: 10240\n  data", 36, "file abab"),
+        ("size: 13568\n  data", "size: 10240\n  data", 37, "models/tiny.gguf"),
     ],
 )
 def test_sizes_that_cannot_be_are_refused(tmp_path: Path, old: str, new: str, line: int, words: str) -> None:

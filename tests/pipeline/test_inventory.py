@@ -281,7 +281,7 @@ def test_a_misspelt_inventory_is_suggested(tmp_path: Path, name: str, meant: str
     (tmp_path / "notes.txt").touch()
     (tmp_path / "rigs").mkdir()
     (finding,) = findings_of(tmp_path / name)
-    begin = "name another inventory with -i or HERD_INVENTORY, or begin one with `herd init DIR`"
+    begin = "name a rig's file or a folder of them with -i or HERD_INVENTORY, or create a folder with `herd init DIR`"
     assert finding.help == (f"did you mean `{tmp_path / meant}`?" if meant else begin)
 
 

@@ -159,6 +159,14 @@ def test_a_fleet_of_its_own(installed: Installed, examples: Path, tmp_path: Path
     assert (seen.returncode, "[duo]" in seen.stdout + seen.stderr) == (0, True), seen.stderr
 
 
+def test_examples_come_along(installed: Installed, tmp_path: Path) -> None:
+    made = installed.run(installed.herd("init", "fleet", "--example", "household"), tmp_path)
+    assert made.returncode == 0, made.stderr
+    checked = installed.run(installed.herd("check"), tmp_path / "fleet")
+    assert checked.returncode == 0, checked.stderr
+    assert checked.stdout.startswith("2 rigs, ")
+
+
 def test_prompts_come_along(installed: Installed, tmp_path: Path) -> None:
     """The same suite here and there, or results would not compare; and with it its licence."""
     script = "from llamaherd.measure.client.requests import suite; print(suite().sha256)"

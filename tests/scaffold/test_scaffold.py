@@ -109,7 +109,7 @@ def test_no_driver(tmp_path: Path) -> None:
 def test_a_card_that_nothing_is_known_of(tmp_path: Path) -> None:
     look = replace(seen("no-driver"), bus=(("0000:01:00.0", "NVIDIA Corporation Device 2b99 (rev a1)"),))
     assert rig_of(tmp_path, look).gpus is None
-    assert "a GPU of NVIDIA's, Device 2b99" in (tmp_path / "duo.yaml").read_text()
+    assert "an NVIDIA GPU, Device 2b99, that llamaherd does not know" in (tmp_path / "duo.yaml").read_text()
 
 
 TEXTS = st.text(st.characters(exclude_categories=["C", "Z"]) | st.just(" "), max_size=12)
@@ -180,19 +180,25 @@ def test_no_memory_is_made_up(memory: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_", "host", "name"),
+    ("given_", "host", "own", "name"),
     [
-        (None, "Duo.lan", "duo"),
-        (None, "192.168.1.40", "192.168.1.40"),
-        (None, "my_host", "my_host"),
-        (None, "Die Kiste", "die-kiste"),
-        (None, "...", "rig"),
-        (None, "defaults", "rig"),
-        ("attic", "duo.lan", "attic"),
+        (None, "Duo.lan", "", "duo"),
+        (None, "duo.lan", "ubuntu", "duo"),
+        (None, "gpu-box", "ubuntu-server-2", "gpu-box"),
+        (None, "192.168.1.40", "", "192.168.1.40"),
+        (None, "192.168.1.40", "ubuntu", "ubuntu"),
+        (None, "fe80::1", "ubuntu", "ubuntu"),
+        (None, LOCAL, "Attic.lan", "attic"),
+        (None, "my_host", "", "my_host"),
+        (None, "Die Kiste", "", "die-kiste"),
+        (None, "...", "", "rig"),
+        (None, "defaults", "", "rig"),
+        ("attic", "duo.lan", "ubuntu", "attic"),
     ],
 )
-def test_what_a_rig_is_called(given_: str | None, host: str, name: str) -> None:
-    assert rig_name(given_, host) == name
+def test_what_a_rig_is_called(given_: str | None, host: str, own: str, name: str) -> None:
+    """By the name that was typed, which the next command is given: not by what the host calls itself."""
+    assert rig_name(given_, host, own) == name
 
 
 @pytest.mark.parametrize("name", ["Attic", "", "a b", "defaults", "x" * 41, "../x"])

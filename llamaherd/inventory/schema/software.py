@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,12 +35,6 @@ def by_digest(image: str) -> bool:
     return re.search(r"@sha256:[0-9a-f]{64}$", image) is not None
 
 
-def _summed(path: str) -> str:
-    """Return the command that prints the hash of an archive or a file."""
-    fetched = re.match(r"https?://", path)
-    return f"`curl -L {shlex.quote(path)} | sha256sum`" if fetched else f"`sha256sum {shlex.quote(path)}`"
-
-
 class Version(Declared):
     """The version of an archive: llama.cpp reads it from git otherwise."""
 
@@ -52,7 +45,7 @@ class Version(Declared):
 
 
 class Source(Declared):
-    """The source of an engine: a git URL at a commit or a ref that the lock pins, or an archive with its sha256."""
+    """The source of an engine: a git URL at a commit or a ref that the lock pins, or an archive."""
 
     git: GitUrl | None = None
     """The git repository from which the host fetches."""
@@ -63,7 +56,7 @@ class Source(Declared):
     archive: Line | None = None
     """Or a tar archive: a URL, or a file of this machine."""
     sha256: Sha256 | None = None
-    """The archive's hash."""
+    """The archive's hash. Without it, the lock has the hash."""
     folder: Line = ""
     """The folder of `CMakeLists.txt` in the source."""
     overlay: dict[Line, TextLines] = Field(default_factory=dict)
@@ -91,8 +84,6 @@ class Source(Declared):
         if self.commit is not None and self.ref is not None:
             message = "`commit` and `ref` both set the commit of the repository"
             raise wrong(message, "leave out `ref`, or `commit` to let `herd lock` resolve the other", at="ref")
-        if self.archive is not None and self.sha256 is None:
-            raise wrong("the archive's hash is missing", f"add `sha256:` and what {_summed(self.archive)} prints")
         for path in (self.folder, *self.overlay):
             if path.startswith("/") or ".." in Path(path).parts:
                 raise wrong(f"`{path}` leads out of the source", "write a path from the source's own folder on")
@@ -182,7 +173,7 @@ def cmake_value(value: str | int | bool) -> str:
 
 
 class Model(Declared):
-    """A model: from a hub (`hf`, `revision`, `quant` or `files`), or a GGUF file of the controller with its sha256."""
+    """A model: from a hub (`hf`, `revision`, `quant` or `files`), or a GGUF file of the controller."""
 
     hf: Repo | None = None
     """Repository of a model hub."""
@@ -197,7 +188,7 @@ class Model(Declared):
     file: LocalPath | None = None
     """Or a GGUF file of this machine, which is sent to the host."""
     sha256: Sha256 | None = None
-    """Hash of `file`."""
+    """Hash of `file`. Without it, the lock has the hash."""
 
     @model_validator(mode="before")
     @classmethod
@@ -210,12 +201,10 @@ class Model(Declared):
     def _one_kind(self) -> Model:
         if self.hf is None and self.file is None:
             example = "`hf: unsloth/Qwen3.6-35B-A3B-MTP-GGUF`"
-            raise wrong("the model has no source", f"add its repository, as in {example}, or `file` with `sha256`")
+            raise wrong("the model has no source", f"add its repository, as in {example}, or `file`")
         if self.hf is not None and self.file is not None:
             message = "`file` is a file of this machine, and `hf` a repository: the model is in one of them"
             raise wrong(message, f"write `files: {self.file.name}` for a file of the repository", at="file")
-        if self.file is not None and self.sha256 is None:
-            raise wrong("the file's hash is missing", f"add `sha256:` and what {_summed(str(self.file))} prints")
         if self.file is not None and self.file.name.startswith("-"):
             raise wrong(f"`{self.file.name}` begins as an option does", "give the file another name", at="file")
         if self.file is not None and self.mmproj is not None:

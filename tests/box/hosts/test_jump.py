@@ -174,7 +174,7 @@ def test_the_rig_is_reached_and_brought_up_by_every_command(behind: Behind) -> N
 def test_a_new_rig_is_looked_at_through_the_jump_host(behind: Behind, tmp_path: Path) -> None:
     ended = behind.herd("init", str(tmp_path / "new"), "--from", RIG)
     assert ended.code == 0, ended.output
-    written = yaml.safe_load((tmp_path / "new" / f"{slotted('llamaherd-behind')}.yaml").read_text())
+    written = yaml.safe_load((tmp_path / "new" / f"{RIG}.yaml").read_text())
     assert written["connect"] == {"host": RIG}
 
 

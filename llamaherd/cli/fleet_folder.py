@@ -1,0 +1,127 @@
+"""The run of `herd init`: write the files of a fleet, with a rig from an inspection or an example."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from llamaherd.cli.common import FAILED, echo, fail
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.gguf.header import Header
+from llamaherd.host.ssh import UnknownHostKeyError, host_key_prompt, place
+from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.lock import Lock
+from llamaherd.measure.results.store import RESULTS
+from llamaherd.measure.tune.result import prior_result_lines, prior_results, results_of_machine
+from llamaherd.onhost.hardware import FoundHost
+from llamaherd.pipeline.discovery import find_fleet
+from llamaherd.pipeline.fit import header_of
+from llamaherd.pipeline.fleet_files import FLEET
+from llamaherd.scaffold import (
+    EXAMPLE,
+    connect_to,
+    example_rig,
+    example_rigs,
+    fleet_files,
+    holds_rigs,
+    parse_rig,
+    rig_name,
+    rig_yaml,
+    write_files,
+)
+from llamaherd.scaffold.hardware import ScaffoldError, inspect_hardware, written_gpus
+from llamaherd.scaffold.proposal import propose_model
+
+
+@dataclass(frozen=True)
+class FirstRig:
+    """The rig to write: by --from with `user`, `port` and `name`, or by --example; else an example to edit."""
+
+    host: str | None
+    user: str | None
+    port: int | None
+    name: str | None
+    example: str | None
+
+
+def create_fleet(folder: Path | None, first: FirstRig) -> None:
+    """Write the missing files of a fleet folder, and print them and the next step. End the program on an error."""
+    rigs: dict[str, str] = {}
+    try:
+        folder = folder or _usual_folder()
+        if first.host is not None:
+            rig, text = _inspected_rig(folder, first)
+            rigs[rig] = text
+        elif first.example is not None:
+            rigs = example_rigs(first.example)
+        elif not holds_rigs(folder):
+            rigs[EXAMPLE] = example_rig()
+        outcomes = write_files(folder, fleet_files(rigs))
+    except UserError as error:
+        fail(error, FAILED)
+    for outcome in outcomes:
+        echo(f"{outcome.what:9}  {outcome.file}")
+    if rigs:
+        echo(_next_step(folder, rigs, ready=first.host is not None), err=True)
+
+
+def _usual_folder() -> Path:
+    """Return the fleet folder that the command runs in, or the current folder if it is empty. Raise ScaffoldError."""
+    found = find_fleet()
+    if found is None and any(Path().iterdir()):
+        help_ = "name a folder for the fleet, as in `herd init fleet`; `herd init .` is this folder"
+        raise ScaffoldError("the current folder has other files", help_)
+    return found or Path()
+
+
+def _next_step(folder: Path, rigs: Iterable[str], *, ready: bool) -> str:
+    """Return what to do with new rigs: one is ready, others are examples to edit."""
+    first = f"{next(name for name in rigs if f'{name}.yaml' != FLEET)}.yaml"
+    enter = "" if folder.resolve() == Path.cwd() else f"run `cd {shlex.quote(str(folder))}`, "
+    return f"next: {enter}{f'read {first}, and run `herd up`' if ready else f'edit {first}, and run `herd check`'}"
+
+
+def _connection(first: FirstRig) -> Connect:
+    """Return the connection to `[USER@]HOST` or `local`. Raise ScaffoldError."""
+    if first.host == "local":
+        return connect_to(LOCAL, first.user, first.port)
+    before, _, name = str(first.host).rpartition("@")
+    return connect_to(name, first.user or before or None, first.port)
+
+
+def _inspected_rig(folder: Path, first: FirstRig) -> tuple[str, str]:
+    """Return a rig's name and its file from an inspection of its host. Raise UserError."""
+    connect = _connection(first)
+    rig_name(first.name, connect.host)  # report an invalid name before the inspection
+    echo(f"inspecting {place(connect)}", err=True)
+    try:
+        found = inspect_hardware(connect)
+    except UnknownHostKeyError:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        subprocess.run(host_key_prompt(connect), check=False)
+        found = inspect_hardware(connect)
+    rig = rig_name(first.name, connect.host, found.name)
+    measured = measured_lines(folder, found)
+    if measured:
+        echo("its file contains, as a comment, the best settings of `herd tune` on such GPUs", err=True)
+    write = partial(rig_yaml, found, rig, connect, measured)
+    proposal = propose_model(found, lambda each: parse_rig(write(each)), _header, lambda line: echo(line, err=True))
+    return rig, write(proposal)
+
+
+def _header(model: str) -> Header:
+    """Return the header of a model on the hub. Raise UserError."""
+    return header_of(model, {}, Lock())
+
+
+def measured_lines(folder: Path, found: FoundHost) -> list[str]:
+    """Return the best settings that searches found on the same GPUs with as many cores, as lines of a comment."""
+    gpus = [(gpu.model, gpu.memory << 20) for gpu in written_gpus(found)]
+    every = results_of_machine(prior_results(folder / RESULTS), gpus, found.cores or found.threads) if gpus else []
+    return [line for each in every for line in prior_result_lines(each)]
