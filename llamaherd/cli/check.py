@@ -17,7 +17,7 @@ from llamaherd.diagnostics.excerpt import MOST_COLUMNS, counted_severities, exce
 from llamaherd.diagnostics.findings import Finding, to_print
 from llamaherd.inventory.file_writer import report_write_errors, write_atomically
 from llamaherd.inventory.yaml_file import UNREADABLE
-from llamaherd.pipeline.fleet_files import SUFFIXES
+from llamaherd.pipeline.discovery import SUFFIXES
 from llamaherd.pipeline.load import examined, inventory_folder, inventory_path
 from llamaherd.pipeline.rules import NO_INVENTORY
 from llamaherd.recipes import is_recipe, understand

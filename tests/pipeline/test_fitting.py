@@ -156,7 +156,7 @@ def test_what_was_found_best_for_an_instance_is_said_for_its_model(tmp_path: Pat
 
 def findings(done: Result) -> list[dict[str, Any]]:
     told = json.loads(done.stdout)
-    assert set(told) == {"ok", "findings", "total"}
+    assert set(told) == {"ok", "findings", "total", "fixable"}
     assert all(
         set(each) == {"code", "severity", "file", "line", "column", "message", "help"} for each in told["findings"]
     )
