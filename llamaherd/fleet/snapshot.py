@@ -90,7 +90,8 @@ class LastChange:
 class RigSnapshot:
     """A rig. `away` is why its host could not be queried: then `declared` is all that is known.
 
-    `declared` is the number of its instances in the inventory. `problems` are sentences, each with a fix. `gateway` is the state of the gateway on it.
+    `declared` is the number of its instances in the inventory. `problems` are sentences, each with a fix. `gateway` is
+    the state of the gateway on it.
     """
 
     name: str
