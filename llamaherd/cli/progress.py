@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import click
 
@@ -14,6 +14,40 @@ from llamaherd.measure.bench.job import ProgressReporter
 from llamaherd.store.files import HashProgress
 from llamaherd.text.numbers import show_size
 from llamaherd.text.terminal import plain
+
+_MOST_NAMED = 3
+"""Hosts that a line names."""
+
+
+@contextmanager
+def waiting_line(verb: str, names: Iterable[str]) -> Iterator[Callable[[str], AbstractContextManager[None]]]:
+    """Show on a terminal which hosts are waited for, as `verifying attic, duo`.
+
+    Yield a function to print the result of a host in: it hides the line meanwhile, and then leaves this host out.
+    """
+    left = dict.fromkeys(names)
+
+    def show() -> None:
+        more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
+        text = f"{verb} {', '.join([*left][:_MOST_NAMED])}{more}" if left else ""
+        if sys.stderr.isatty():
+            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+
+    @contextmanager
+    def done(name: str) -> Iterator[None]:
+        del left[name]
+        if sys.stderr.isatty():
+            click.echo("\r\x1b[K", err=True, nl=False)
+        yield
+        show()
+
+    show()
+    try:
+        yield done
+    finally:
+        left.clear()
+        show()
+
 
 HASHING_SECONDS = 5
 """Seconds between two lines of a log."""

@@ -6,13 +6,15 @@ import json
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
 
 from llamaherd.cli.common import FAILED, echo
-from llamaherd.cli.progress import hashing_progress
+from llamaherd.cli.progress import hashing_progress, waiting_line
 from llamaherd.cli.rigs import plans_or_exit, roles_or_exit
 from llamaherd.host.remote import AT_ONCE, Remote, RemoteError, as_they_come
 from llamaherd.inventory.schema import Rig
@@ -25,23 +27,30 @@ from llamaherd.store.files import ModelCheck, check_hashes
 from llamaherd.store.show import console, print_checks
 
 
-def verify_rigs(inventory: Path | None, rigs: tuple[str, ...], *, deep: bool, as_json: bool) -> None:
+@dataclass(frozen=True)
+class VerifyOptions:
+    """What to verify and to print: hashes of models, all checks, JSON."""
+
+    deep: bool
+    verbose: bool
+    as_json: bool
+
+
+def verify_rigs(inventory: Path | None, rigs: tuple[str, ...], options: VerifyOptions) -> None:
     """Verify the hosts at the same time, and print each result as it comes. End the program if one has a fault."""
     planned, roles = plans_or_exit(inventory, rigs), roles_or_exit(inventory)
     found: dict[str, dict[str, Any]] = {}
     pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(planned))))
     try:
-        begun = {}
-        for name, each in planned.items():
-            if not as_json:
-                echo(f"verifying {name}", err=True)
-            begun[name] = pool.submit(_verify, *each, roles)
-        for name, report in as_they_come(begun):
-            found[name] = _print_result(name, *planned[name], report, deep, as_json)
+        begun = {name: pool.submit(_verify, *each, roles) for name, each in planned.items()}
+        with waiting_line("verifying", planned) as done:
+            for name, report in as_they_come(begun):
+                with done(name):
+                    found[name] = _print_result(name, *planned[name], report, options)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # an interrupted command waits for no host
     reports = [found[name] for name in planned]
-    if as_json:
+    if options.as_json:
         click.echo(json.dumps(reports[0] if len(rigs) == 1 else reports))
     if not all(report["ok"] for report in reports):
         sys.exit(FAILED)
@@ -55,18 +64,18 @@ def _verify(rig: Rig, planned: Plan, roles: Sequence[Role]) -> Report | RemoteEr
 
 
 def _print_result(
-    name: str, rig: Rig, planned: Plan, report: Report | RemoteError, deep: bool, as_json: bool
+    name: str, rig: Rig, planned: Plan, report: Report | RemoteError, options: VerifyOptions
 ) -> dict[str, Any]:
-    """Return the result of one host as JSON values. Print it at once, unless `as_json`."""
+    """Return the result of one host as JSON values. Print it at once, unless JSON is printed at the end."""
     value: dict[str, Any] = {"rig": name, "ok": False, "instances": [], "installed": []}
     try:
         if isinstance(report, RemoteError):
             raise report
         value |= report.as_json()
-        if not as_json:
-            print_report(report)
-        if deep:
-            models = _hashed(name, planned, Remote(rig.connect), as_json)
+        if not options.as_json:
+            print_report(report, Console(highlight=False), verbose=options.verbose)
+        if options.deep:
+            models = _hashed(name, planned, Remote(rig.connect), options.as_json)
             value |= {"ok": report.ok and all(model.ok for model in models), "models": [m.as_json() for m in models]}
     except RemoteError as error:
         echo(f"{name}: {error}", err=True)

@@ -12,20 +12,28 @@ from llamaherd.cli.common import inventory_option, json_option, rigs_argument
 @click.command()
 @rigs_argument
 @click.option("--deep", is_flag=True, help="Also read every model file, and compare its sha256.")
+@click.option("-v", "--verbose", is_flag=True, help="Print all checks, and the response of each server.")
 @inventory_option
 @json_option
 @click.pass_obj
-def verify(inventory: Path | None, rigs: tuple[str, ...], deep: bool, as_json: bool) -> None:
+def verify(inventory: Path | None, rigs: tuple[str, ...], deep: bool, verbose: bool, as_json: bool) -> None:
     """Check the running servers against the plan.
 
-    It also reports their speed. With --deep, it also compares the models' files with their hashes. That takes minutes
-    for each 100 GB, and uses only spare disk and CPU time. `herd up` fetches a damaged file again.
+    It sends requests as clients do: a chat, a JSON schema and a tool call, or embeddings or a rerank. It prints one
+    line for each rig, and below it what failed (✗) or is in doubt (?).
+
+    With --deep, it also compares the models' files with their hashes. That takes minutes for each 100 GB, and uses only
+    spare disk and CPU time. `herd up` fetches a damaged file again.
+
+    Exit codes: 0 every check passed or is in doubt; 1 a check failed, or a host cannot be reached; 2 the inventory is
+    unusable; 130 Ctrl-C.
 
     \b
     Examples:
       herd verify              the whole fleet
+      herd verify -v attic     one rig, with all checks
       herd verify --deep duo   one rig, with the hashes of its models
     """
-    from llamaherd.cli.verification import verify_rigs  # late: the help needs none of it
+    from llamaherd.cli.verification import VerifyOptions, verify_rigs  # late: the help needs none of it
 
-    verify_rigs(inventory, rigs, deep=deep, as_json=as_json)
+    verify_rigs(inventory, rigs, VerifyOptions(deep, verbose, as_json))

@@ -88,9 +88,10 @@ class LastChange:
 
 @dataclass(frozen=True)
 class RigSnapshot:
-    """A rig. `away` is why its host could not be queried: then nothing else is known.
+    """A rig. `away` is why its host could not be queried: then `declared` is all that is known.
 
-    `problems` are sentences, each with a fix. `gateway` is the state of the gateway on it.
+    `declared` is the number of its instances in the inventory. `problems` are sentences, each with a fix. `gateway` is
+    the state of the gateway on it.
     """
 
     name: str
@@ -100,6 +101,7 @@ class RigSnapshot:
     problems: tuple[str, ...] = ()
     gateway: GatewaySnapshot | None = None
     away: str = ""
+    declared: int = 0
 
     @property
     def ok(self) -> bool:

@@ -40,7 +40,7 @@ from llamaherd.onhost.status import (
 )
 from llamaherd.pipeline.release import Release, release_of
 from llamaherd.plan import Endpoint, InstancePlan, Plan
-from llamaherd.plan.plan import instances_of
+from llamaherd.plan.plan import instance_names, instances_of
 
 _MOST_COUNT = 10**15
 _WORD = re.compile(r"[a-z-]{0,30}")
@@ -138,6 +138,7 @@ def rig_snapshot(plan: Plan, found: CheckedStatus, measured: Mapping[str, Speed]
         change=_change(*found.release) if found.release else None,
         problems=tuple(problems),
         gateway=gateway,
+        declared=len(instance_names(plan)),
     )
 
 
@@ -336,15 +337,20 @@ class StatusQuery:
             status = check_status(found, [instance.service for instance in plan.instances])
             answer.set_result(rig_snapshot(plan, status, measured))
         except RemoteError as error:
-            answer.set_result(RigSnapshot(name, away=f"{error.message}; {error.help}"))
+            answer.set_result(self._away(name, f"{error.message}; {error.help}"))
         except BaseException as error:
             answer.set_exception(error)
 
     def _found(self, name: str) -> RigSnapshot:
         if not self._under_way[name].done():
             late = f"it has not responded within {self._patience:g} s; check the host's load and the connection"
-            return RigSnapshot(name, away=late)
+            return self._away(name, late)
         return self._under_way.pop(name).result()
+
+    def _away(self, name: str, why: str) -> RigSnapshot:
+        """Return what is known of a rig whose host could not be queried."""
+        _, plan = self._planned[name]
+        return RigSnapshot(name, away=why, declared=len(instance_names(plan)))
 
 
 def status_input(plan: Plan) -> StatusInput:

@@ -16,6 +16,8 @@ CHANGES = ("rig", "change", "when", "by", "what")
 GATEWAYS = ("gateway", "model", "waiting", "server", "state", "streams", "answered")
 USERS = ("gateway", "user", "streams")
 _GIB = 1 << 30
+_MOST_NAMED = 2
+"""Unreachable rigs that the summary names."""
 
 
 def status_tables(now: FleetSnapshot) -> tuple[Table, ...]:
@@ -32,10 +34,11 @@ def status_tables(now: FleetSnapshot) -> tuple[Table, ...]:
 
 def status_summary(now: FleetSnapshot) -> str:
     """Return a summary of all rigs in a line."""
-    every = [each for rig in now.rigs for each in rig.instances]
-    serves = f"{sum(each.ok for each in every)} of {len(every)} instances serve"
-    away = sum(bool(rig.away) for rig in now.rigs)
-    hosts = f", {away} of {len(now.rigs)} rigs unreachable" if away else ""
+    declared = sum(max(rig.declared, len(rig.instances)) for rig in now.rigs)
+    serves = f"{sum(each.ok for rig in now.rigs for each in rig.instances)} of {declared} instances serve"
+    away = [rig.name for rig in now.rigs if rig.away]
+    which = " and ".join(away) if len(away) <= _MOST_NAMED else f"{len(away)} of {len(now.rigs)} rigs"
+    hosts = f", {which} unreachable" if away else ""
     address = f", {now.address.line}" if now.address and now.address.ok else ""
     return f"{serves}{hosts}{address}, {now.at}"
 

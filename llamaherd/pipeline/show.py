@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from llamaherd.pipeline.preflight import Preflight
 from llamaherd.role.report import PROMPT, Check, Report
-from llamaherd.text.terminal import printable
+from llamaherd.text.terminal import printable, shown
 
 _STYLES = {"ok": "green", "note": "yellow", "refused": "bold red"}
 
@@ -31,31 +32,64 @@ def print_preflight(found: Preflight, to: Console) -> None:
         )
 
 
-def print_report(report: Report) -> None:
-    """Print the report: a line for each check, and the response and speed of each server."""
-    from rich.console import Console
+def print_report(report: Report, to: Console, *, verbose: bool = False) -> None:
+    """Print the result of a verification in a line, and below it the checks that failed or are in doubt.
 
-    console = Console(soft_wrap=True, highlight=False)
-    good, bad, unsure = ("✓", "✗", "?") if console.encoding.lower().startswith("utf") else ("ok", "FAILED", "?")
+    `verbose`: print all checks and each server's response. On a terminal, long lines go on at their own indentation.
+    """
+    style = "red" if not report.ok else "yellow" if any(check.doubt for check in report.checks) else "green"
+    _print_line(to, Text.assemble((f"{report.rig}: ", "bold")), report.summary, style)
+    for title, checks, response in _sections(report):
+        found = checks if verbose else _problems(checks)
+        if not found:
+            continue
+        _print_line(to, Text("  "), title, "bold")
+        width = max(_NAME, *(len(check.name) for check in found))
+        for check in found:
+            mark, colour = _mark(check, to)
+            _print_line(to, Text.assemble("    ", (mark, colour), f" {check.name:{width}} "), check.detail)
+        if verbose and response:
+            _print_line(to, Text(f"      {'response':{width}} "), f"{PROMPT} → {response}")
 
-    def show(checks: Iterable[Check]) -> None:
-        for check in checks:
-            passed = f"[yellow]{unsure}[/]" if check.doubt else f"[green]{good}[/]"
-            mark = passed if check.ok else f"[bold red]{bad}[/]"
-            console.print(f"  {mark} {check.name:9} {printable(check.detail)}")
 
-    if report.driver:
-        console.print(f"[bold]{report.rig}[/]: NVIDIA's driver")
-        show(report.driver)
-    if report.machine:
-        console.print(f"[bold]{report.rig}[/]: the host")
-        show(report.machine)
-    if report.cards:
-        console.print(f"[bold]{report.rig}[/]: power limits, clocks and fans of GPUs")
-        show(report.cards)
-    for instance in report.instances:
-        what = f"{instance.model} on {instance.engine}, {instance.backend}, port {instance.port}"
-        console.print(f"[bold]{report.rig} {instance.name}[/]: {printable(what)}")
-        show(instance.checks)
-        if instance.answer:
-            console.print(f"  {PROMPT} → {printable(instance.answer)}")
+_NAME = 9
+"""The width of a check's name, unless one is longer."""
+
+
+def _problems(checks: Sequence[Check]) -> list[Check]:
+    """Return the checks that failed or are in doubt: of those with the same result, the first one."""
+    return list({check.detail: check for check in reversed(checks) if not check.ok or check.doubt}.values())[::-1]
+
+
+def _sections(report: Report) -> Iterator[tuple[str, Sequence[Check], str]]:
+    """Yield the parts of a report: the title, the checks, and the response of a server."""
+    yield "NVIDIA driver", report.driver, ""
+    yield "host", report.machine, ""
+    yield "power limits, clocks and fans of GPUs", report.cards, ""
+    for each in report.instances:
+        title = f"{each.name}: {each.model} on {each.engine}, {each.backend}, port {each.port}"
+        yield title, each.checks, each.answer
+
+
+def _mark(check: Check, to: Console) -> tuple[str, str]:
+    """Return the mark of a check, and its colour."""
+    in_unicode = to.encoding.lower().startswith("utf")
+    if not check.ok:
+        return ("✗" if in_unicode else "FAILED"), "bold red"
+    if check.doubt:
+        return "?", "yellow"
+    return ("-", "dim") if check.note else ("✓" if in_unicode else "ok", "green")
+
+
+def _print_line(to: Console, head: Text, text: str, style: str = "") -> None:
+    """Print a text after its head; on a terminal, continue long lines at the end of the head. A file has one line."""
+    body = Text(shown(" ".join(text.split())), style)
+    room = max(_LEAST, to.width - head.cell_len) if to.is_terminal else body.cell_len
+    lines = body.wrap(to, max(1, room))
+    for number, line in enumerate(lines):
+        line.rstrip()
+        to.print((head if number == 0 else Text(" " * head.cell_len)) + line, soft_wrap=True)
+
+
+_LEAST = 20
+"""Columns that a text has at least, however narrow the terminal is."""

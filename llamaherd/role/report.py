@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -33,6 +33,8 @@ class Check:
     detail: str
     doubt: bool = False
     """Nothing has failed, and it may not be as meant all the same."""
+    note: bool = False
+    """It was not tried, or its result depends on the model alone: neither right nor wrong."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "detail", one_line(self.detail, MOST_HELP))  # it quotes what a host printed
@@ -53,6 +55,8 @@ class InstanceReport:
     draft_n: int | None
     draft_accepted: int | None
     checks: tuple[Check, ...]
+    responds: bool = False
+    """Whether clients get the responses for which the server is there."""
 
     @property
     def ok(self) -> bool:
@@ -82,12 +86,35 @@ class Report:
     @property
     def ok(self) -> bool:
         """Return whether every check of every instance, of every GPU, of the driver and of the host passed."""
-        below = (*self.driver, *self.cards, *self.machine)
-        return all(instance.ok for instance in self.instances) and all(check.ok for check in below)
+        return all(check.ok for check in self.checks)
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """Return every check of the rig."""
+        of_instances = (check for instance in self.instances for check in instance.checks)
+        return (*self.driver, *self.machine, *self.cards, *of_instances)
+
+    @property
+    def summary(self) -> str:
+        """Return the result in one line: `2 of 2 servers respond, 55 t/s`, and how many checks failed."""
+        respond = [each for each in self.instances if each.responds]
+        count, rates = len(self.instances), [each.tokens_per_second for each in respond if each.tokens_per_second]
+        servers = f"{len(respond)} of {count} server{'s'[: count != 1]} respond{'s'[: len(respond) == 1]}"
+        found = [servers if count else "no server is declared", *([_speeds(rates)] if rates else [])]
+        failed, doubts = sum(not check.ok for check in self.checks), sum(check.doubt for check in self.checks)
+        problems = [f"{failed} check{'s'[: failed != 1]} failed"] if failed else []
+        problems += [f"{doubts} check{'s'[: doubts != 1]} in doubt"] if doubts else []
+        return "; ".join(", ".join(each) for each in (found, problems) if each)
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain JSON values."""
         return {"rig": self.rig, "ok": self.ok, **asdict(self)}
+
+
+def _speeds(rates: Sequence[float]) -> str:
+    """Return the speed of one server, or the slowest and the fastest one."""
+    shown = dict.fromkeys(f"{rate:.0f}" if rate >= 9.95 else f"{rate:.1f}" for rate in (min(rates), max(rates)))
+    return f"{' to '.join(shown)} t/s"
 
 
 class UnitState(Protocol):

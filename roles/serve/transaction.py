@@ -13,7 +13,7 @@ from llamaherd.host.state import HostState
 from llamaherd.layout import service_of, unit_user
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.onhost.servers import Refused, ServingState
-from llamaherd.plan import RAM, InstancePlan, digest
+from llamaherd.plan import RAM, InstancePlan, MemberPlan, digest
 from llamaherd.plan.instance import lowest_speed
 from llamaherd.role.report import PROMPT, chat_seconds
 from roles.serve.onhost.model import CandidateInput, GpuNeed, ReplacedServer, Room, Server, SwitchInput
@@ -55,7 +55,7 @@ def proof_facts(instance: InstancePlan) -> dict[str, object]:
     props = endpoint.props_path
     return {
         "kind": kind,
-        "url": endpoint.url(_PATHS.get(kind, endpoint.chat_path)),
+        "url": endpoint.url(task_path(instance, kind)),
         "models": list(endpoint.models),
         "models_path": endpoint.models_path,
         "props_path": endpoint.of_model(props, instance.model) if props else None,
@@ -67,12 +67,34 @@ def proof_facts(instance: InstancePlan) -> dict[str, object]:
     }
 
 
-def planned_task(instance: InstancePlan) -> Task:
-    """Return what a planned server is for, by what it is started with. vLLM alone has no page of properties."""
+def planned_task(instance: InstancePlan, member: MemberPlan | None = None) -> Task:
+    """Return what a planned server is for, by what it is started with; of a group, what a member is for."""
+    # vLLM alone has no page of properties.
     catalogue = assumed("llama.cpp" if instance.endpoint.props_path else "vllm", None)
     if catalogue is None:
         return "chat"
-    return server_task(effective_options(catalogue, instance.server.arguments, instance.server.environment))
+    arguments = (member or instance.server).arguments
+    return server_task(effective_options(catalogue, arguments, instance.server.environment))
+
+
+def probe_question(instance: InstancePlan, member: MemberPlan | None = None) -> dict[str, object]:
+    """Return what is declared of a server, for the probes of a verification; of a group, for those of a member."""
+    endpoint, kind = instance.endpoint, planned_task(instance, member)
+    model = (member or instance).model
+    props = endpoint.props_path
+    return {
+        **proof_facts(instance),
+        "kind": kind,
+        "url": endpoint.url(task_path(instance, kind)),
+        "metrics": [endpoint.url(endpoint.of_model(endpoint.metrics_path, model))],
+        "props_path": endpoint.of_model(props, model) if props else None,
+        "body": {"model": model},
+    }
+
+
+def task_path(instance: InstancePlan, kind: Task) -> str:
+    """Return the path to which clients send the requests that a server is for."""
+    return _PATHS.get(kind, instance.endpoint.chat_path)
 
 
 def server_input(instance: InstancePlan) -> Server:

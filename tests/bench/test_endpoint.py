@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.client.endpoint import inspect_url
+from llamaherd.measure.client.endpoint import TEMPLATE_TOKENS, estimate_prompt, inspect_url
 from llamaherd.measure.client.http_client import MOST_JSON_BYTES, Failure, JsonResponse, Patience, Target, request_json
 from tests.bench.site import MODELS, Reply, Site, models, page
 from tests.support.liar import LIES, Liar, whole
@@ -45,6 +45,31 @@ def test_what_llama_cpp_tells() -> None:
         served = inspect_url(Target(site.url + "/v1"))
     assert (served.version, served.slots, served.context, served.native) == ("b11434-5ba87c9", 4, 8192, True)
     assert (served.engine, served.root.url) == (None, site.url)
+
+
+def test_the_tokens_of_a_prompt_are_those_of_its_rendered_chat() -> None:
+    pages = {"/apply-template": page({"prompt": "<s>user: red"}), "/tokenize": page({"tokens": [1, 2, 3, 4, 5]})}
+    with Site(pages) as site:
+        assert estimate_prompt(Target(site.url), "gemma", "red") == 5
+        bodies = [body for _, _, body in site.asked]
+    assert bodies == [
+        {"model": "gemma", "messages": [{"role": "user", "content": "red"}]},
+        {"model": "gemma", "content": "<s>user: red", "add_special": True, "parse_special": True},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pages", "tokens"),
+    [
+        ({"/tokenize": page({"tokens": [1, 2, 3]})}, 3),
+        ({"/tokenize": page({"count": 7})}, 7),
+        ({"/apply-template": page({"prompt": 5}), "/tokenize": page({"count": 7})}, 7),
+        ({}, 25),
+    ],
+)
+def test_a_server_that_renders_no_chat_template_has_an_estimate_of_it(pages: dict[str, Reply], tokens: int) -> None:
+    with Site(pages) as site:
+        assert estimate_prompt(Target(site.url), "qwen", "word" * 25) == tokens + TEMPLATE_TOKENS
 
 
 @pytest.mark.parametrize("tokens", [{}, {"tokens": []}, {"tokens": "1"}, {"tokens": [1.5]}, {"tokens": [True]}, []])

@@ -16,6 +16,7 @@ from llamaherd.measure.client.requests import (
     MOST_CACHE_BUSTERS,
     cache_buster,
     long_base,
+    long_prompt,
     long_text,
     long_text_of,
     suite,
@@ -78,6 +79,27 @@ def test_long_text_of_so_many_tokens(tokens: int, count: Callable[[str], int]) -
     assert count(text) == tokens
     assert text == long_text_of(tokens, count)
     assert len(asked) <= 24
+
+
+@pytest.mark.parametrize("tokens", [128, 256, 2048])
+def test_a_long_prompt_fills_a_batch_and_no_more(tokens: int) -> None:
+    """Words of the cache buster may have several tokens, and the chat template adds some."""
+    template = 39
+
+    def read(text: str) -> int:
+        return template + sum(2 if word in ("acid", "dusk", "army") else 1 for word in re.findall(r"\w+|[^\w\s]", text))
+
+    text = long_prompt(tokens, read)
+    counts = {read(cache_buster(session, number) + text) for session in "abc" for number in range(100)}
+    assert max(counts) <= tokens + 1
+    assert min(counts) >= tokens - 8
+    assert sorted(counts)[len(counts) // 2] <= tokens
+    assert text == long_prompt(tokens, read)
+
+
+def test_a_long_prompt_is_exact_where_all_cache_busters_are_alike() -> None:
+    text = long_prompt(2048, lambda text: 17 + words(text))
+    assert {17 + words(cache_buster("session", number) + text) for number in range(500)} == {2048}
 
 
 def test_a_tokenizer_that_never_comes_to_so_many() -> None:

@@ -223,6 +223,20 @@ def test_verify_deep_finds_damage_and_says_what_to_do(bench: Bench) -> None:
     assert "m.gguf is missing: it does not exist" in bench.herd("verify", "--deep", "here").stdout
 
 
+def test_verify_begins_with_a_line_for_each_rig(bench: Bench) -> None:
+    bench.declare("off", {"host": "127.0.0.1", "port": 1})
+    found = bench.herd("verify")
+    assert found.returncode == 1
+    first, *problems = found.stdout.splitlines()
+    assert first.startswith("here: 0 of 1 server respond; ")
+    assert "    ✗ process   no process runs" in problems
+    assert not [line for line in problems if "✓" in line]
+    assert "\noff: " in found.stderr
+    whole = bench.herd("verify", "-v", "here").stdout
+    assert whole.splitlines()[0] == first
+    assert "    ✓ " in whole
+
+
 def test_verify_without_deep_reads_no_model(bench: Bench) -> None:
     bench.model.write_bytes(WEIGHTS[:-1] + b"x")
     assert "models" not in bench.json("verify", "here")

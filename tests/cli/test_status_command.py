@@ -168,6 +168,7 @@ def test_what_is_down_ends_with_one_and_the_others_go_on(fleet: Fleet) -> None:
     fleet.at("attic", "gone").touch()
     done = fleet.status()
     assert done.returncode == 1
+    assert done.stdout.startswith("1 of 2 instances serve, attic unreachable, ")
     assert "attic: nothing listens for SSH at box" in done.stdout
     assert "duo    one       serves" in done.stdout
     assert fleet.status("duo").returncode == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,12 +17,11 @@ from llamaherd.host.responses import parse_chat, parse_reply
 from llamaherd.inventory.schema import Expect, Rig, Source
 from llamaherd.onhost.document import encode
 from llamaherd.onhost.verification import Text, VerifyResult
-from llamaherd.pipeline.show import print_report
 from llamaherd.pipeline.verify import facts_of, judge_host, verify_input
 from llamaherd.plan import BuildPlan, ImagePlan, InstancePlan, ModelFile, ModelPlan, Plan, TextFile
 from llamaherd.role.report import Check, Report
 from roles import ROLES
-from roles.serve.onhost.model import Responses, ServerFound, VerifiedServers
+from roles.serve.onhost.model import ProbeResult, Responses, ServerFound, VerifiedServers
 from roles.serve.state import declared_limits
 from tests.support.rigs import cpu_rig, planned, reached, served
 
@@ -132,6 +132,14 @@ def captured(name: str) -> str:
     return text
 
 
+def probed(text: str) -> str:
+    """Return what a host returned, with the results of probes: both servers respond with text."""
+    value: dict[str, Any] = json.loads(text)
+    for name, found in value["parts"][VERB]["servers"].items():
+        found["responses"]["probes"] = {name: [encode(ProbeResult("prompt", "passed", "text"))]}
+    return json.dumps(value)
+
+
 def _hash(file: TextFile) -> str:
     return hashlib.sha256(file.text.encode()).hexdigest()
 
@@ -157,7 +165,7 @@ def failed(found: Report) -> dict[str, Check]:
 
 
 def test_the_box_is_what_was_declared() -> None:
-    found = report(captured("verify-box.json"))
+    found = report(probed(captured("verify-box.json")))
     assert failed(found) == {}
     drafter = found.instances[1]
     assert drafter.answer == "abcdefghijklmnopqrstuvwxyz"
@@ -167,24 +175,96 @@ def test_the_box_is_what_was_declared() -> None:
         pytest.approx(770.3931968354617),
     ]
     assert [check.name for check in drafter.checks] == [
-        *("container", "process", "files", "listens", "health", "model", "context", "chat", "drafts"),
+        *("container", "process", "files", "listens", "health", "model", "context", "chat", "drafts", "prompt"),
     ]
 
 
-def test_a_model_that_spells_out_chat_markers_is_said_to_need_a_template() -> None:
-    gemma = report(captured("verify-box.json")).instances[0]
-    assert "--chat-template" in next(check.detail for check in gemma.checks if check.name == "chat")
+def chat_check(text: str, *probes: ProbeResult) -> Check:
+    """Return the check of a streamed response in which each word is an event; it is that of `chat` on the box."""
+    pieces = [{"choices": [{"delta": {"content": piece}}]} for piece in re.split("(?<= )", text)]
+    events = "".join(f"data: {json.dumps(each)}\n\n" for each in pieces)
+    value: dict[str, Any] = json.loads(captured("verify-box.json"))
+    value["parts"][VERB]["servers"]["chat"]["responses"] |= {
+        "chats": {"chat": f"{events}\n200"},
+        "probes": {"chat": [encode(each) for each in probes]},
+    }
+    checks = report(json.dumps(value)).instances[0].checks
+    return next(check for check in checks if check.name == "chat")
+
+
+GARBAGE = (
+    *(
+        "<|im_end|> <|im_start|>",
+        "<|im_end|>",
+        " \n",
+        "",
+        "\ufffd\ufffd\ufffd",
+        "red " * 9,
+        "GGGG GGGG",
+        "\u200b \u200b",
+    ),
+)
+
+
+@pytest.mark.parametrize("text", GARBAGE)
+def test_a_response_without_text_fails(text: str) -> None:
+    """However the prompt that is not streamed ends, unless that has text."""
+    for probes in ((), (ProbeResult("prompt", "failed", "nothing"),), (ProbeResult("prompt", "note", "busy"),)):
+        check = chat_check(text, *probes)
+        assert (check.ok, check.doubt) == (False, False)
+        assert "no text" in check.detail or "is not text" in check.detail
+        assert ("--chat-template" in check.detail) is ("<|" in text)
+
+
+@pytest.mark.parametrize("text", ["<|im_end|> <|im_start|>", "red " * 9])
+def test_a_response_without_text_is_a_doubt_where_another_one_has_text(text: str) -> None:
+    check = chat_check(text, ProbeResult("prompt", "passed", "text"))
+    assert (check.ok, check.doubt) == (True, True)
+    assert "is not text, and a later one is" in check.detail
+
+
+@pytest.mark.parametrize(("text", "doubt"), [("red and blue", False), ("red and blue<|im_end|> \n<|im_start|>", True)])
+def test_text_with_markers_of_a_template_is_a_doubt(text: str, doubt: bool) -> None:
+    check = chat_check(text)
+    assert (check.ok, check.doubt, "--chat-template" in check.detail) == (True, doubt, doubt)
+
+
+def test_each_probe_is_a_check() -> None:
+    value = json.loads(captured("verify-box.json"))
+    probes = [ProbeResult("schema", "failed", "a prompt returns HTTP 500"), ProbeResult("tools", "note", "busy")]
+    value["parts"][VERB]["servers"]["drafter"]["responses"]["probes"] = {"drafter": [encode(each) for each in probes]}
+    drafter = report(json.dumps(value)).instances[1]
+    assert drafter.checks[-2:] == (
+        Check("schema", False, "a prompt returns HTTP 500"),
+        Check("tools", True, "busy", note=True),
+    )
+    assert drafter.responds, "clients get responses, and not all that they may request"
+
+
+@pytest.mark.parametrize(("flag", "name"), [("--embeddings", "embeddings"), ("--reranking", "rerank")])
+def test_a_server_that_completes_no_prompts_is_judged_by_its_probe(flag: str, name: str) -> None:
+    plain = CHAT.model_copy(update={"server": CHAT.server.model_copy(update={"arguments": (flag,)})})
+    plan = PLAN.model_copy(update={"instances": (plain,)})
+
+    def judged(*probes: ProbeResult) -> tuple[bool, list[Check]]:
+        responses = Responses(health='{"status":"ok"}\n200', probes={"chat": probes})
+        (instance,) = report(returned(VerifiedServers({"chat": ServerFound(responses=responses)})), plan=plan).instances
+        return instance.responds, [check for check in instance.checks if check.name in (name, "chat")]
+
+    assert judged(ProbeResult(name, "passed", "x")) == (True, [Check(name, True, "x")])
+    assert judged(ProbeResult(name, "failed", "x")) == (False, [Check(name, False, "x")])
+    assert judged() == (False, [Check(name, False, "it was not tried")])
 
 
 def test_the_report_as_json() -> None:
-    value = report(captured("verify-box.json")).as_json()
+    value = report(probed(captured("verify-box.json"))).as_json()
     assert set(value) == {"rig", "ok", "instances", "installed", "cards", "driver", "machine"}
     assert value["ok"] is True
     assert set(value["instances"][0]) == {
         *("name", "backend", "model", "engine", "build", "port", "answer"),
-        *("tokens_per_second", "draft_n", "draft_accepted", "checks"),
+        *("tokens_per_second", "draft_n", "draft_accepted", "checks", "responds"),
     }
-    assert set(value["instances"][0]["checks"][0]) == {"name", "ok", "detail", "doubt"}
+    assert set(value["instances"][0]["checks"][0]) == {"name", "ok", "detail", "doubt", "note"}
     assert {row["where"] for row in value["installed"]} == {
         f"/opt/llamaherd/builds/{BUILD}",
         str(PurePosixPath(GEMMA).parent),
@@ -256,7 +336,7 @@ def changed(text: str, **responses: str) -> str:
 
 
 def test_a_declared_key_that_nobody_asks_for_fails() -> None:
-    problems = failed(report(changed(captured("verify-box.json"), keyless='{"total_slots":1}\n200')))
+    problems = failed(report(changed(probed(captured("verify-box.json")), keyless='{"total_slots":1}\n200')))
     assert list(problems) == ["chat key"]
 
 
@@ -270,7 +350,7 @@ def test_ik_llama_cpp_is_understood_too() -> None:
     served = CHAT.model_copy(update={"model_path": "/work/main/.box/cache/gemma-3-270m-q4_k_m.gguf"})
     found = report(captured("verify-ik.json"), plan=PLAN.model_copy(update={"instances": (served,)}))
     passed = {check.name for check in found.instances[0].checks if check.ok}
-    assert {"health", "key", "model", "context", "chat"} <= passed
+    assert {"health", "key", "model", "context"} <= passed
     # All 64 tokens by the time of 63: it calls that 2.4327 a second.
     assert found.instances[0].tokens_per_second == pytest.approx(63 / 26.307847)
 
@@ -406,16 +486,6 @@ def test_addresses(listen: str, sockets: str, right: bool) -> None:
     plan = PLAN.model_copy(update={"instances": (reached(CHAT, listen=listen),)})
     found = report(returned(VerifiedServers(), listening=sockets), plan=plan)
     assert ("chat listens" not in failed(found)) is right
-
-
-def test_the_report_for_people_has_a_line_per_check_and_obeys_no_model(capsys: pytest.CaptureFixture[str]) -> None:
-    text = captured("verify-box.json").replace(in_json('"content":"b"'), in_json(r'"content":"\u001b[31m[bold]b\n"'))
-    print_report(report(text.replace('"enabled": "enabled"', '"enabled": "disabled"')))
-    said = capsys.readouterr().out
-    assert "✗ unit      llama-chat.service is active, disabled" in said
-    assert "✓ drafts    18 of 18 drafted tokens accepted" in said
-    assert "a[bold]b cdef" in said
-    assert "\x1b" not in said
 
 
 def test_only_a_unit_reads_a_program_of_the_host() -> None:

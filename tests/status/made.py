@@ -24,7 +24,7 @@ GATEWAY = GatewaySnapshot(
     0,
 )
 DUO = RigSnapshot("duo", (CHAT, CODE), (CARD,), CHANGE, ("code is down: its unit is failed; see there",), GATEWAY)
-SIX = RigSnapshot("six", away="nothing listens for SSH at six.lan; is it on?")
+SIX = RigSnapshot("six", away="nothing listens for SSH at six.lan; is it on?", declared=2)
 ATTIC = RigSnapshot("attic", (InstanceSnapshot("small", "gemma", 8080, "serves", "", 0, 2, 0, 0, 0.0),))
 
 

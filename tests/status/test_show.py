@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.fleet.snapshot import FleetSnapshot, LastChange
+from llamaherd.fleet.snapshot import FleetSnapshot, LastChange, RigSnapshot
 from llamaherd.fleet.status_page import to_html
 from llamaherd.fleet.status_text import cells, status_lines
 from tests.status.made import ATTIC, CHAT, CODE, DUO, FLEET, status
@@ -26,7 +26,7 @@ def lines(now: FleetSnapshot, width: int | None = None) -> list[str]:
 
 def test_the_table_of_a_fleet() -> None:
     assert lines(FLEET) == [
-        "2 of 3 instances serve, 1 of 3 rigs unreachable, 2026-11-25 10:00:00 UTC",
+        "2 of 5 instances serve, six unreachable, 2026-11-25 10:00:00 UTC",
         "duo: code is down: its unit is failed; see there",
         "six: nothing listens for SSH at six.lan; is it on?",
         "",
@@ -106,3 +106,9 @@ def test_the_page_says_all_that_the_terminal_does() -> None:
     for said in ("qwen3.6-35b-a3b", "43.10 ± 0.6", "20.0 of 32.0 GiB", "restart chat", "six.chat", "unreachable"):
         assert said in page
     assert "//" not in to_html(FLEET)
+
+
+def test_many_unreachable_rigs_are_counted() -> None:
+    gone = [RigSnapshot(f"rig{number}", away="it is off; start it", declared=1) for number in range(3)]
+    assert lines(status(ATTIC, *gone[:2]))[0].startswith("1 of 3 instances serve, rig0 and rig1 unreachable, ")
+    assert lines(status(ATTIC, *gone))[0].startswith("1 of 4 instances serve, 3 of 4 rigs unreachable, ")

@@ -79,11 +79,14 @@ TEXTS = {
     "replacement": "\ufffd\ufffd\ufffd\ufffd\ufffd\ufffd",
     "mostly-replacement": "\ufffd\ufffda\ufffd\ufffd\ufffd",
     "special": SPECIAL * 3,
+    "markers": "<|im_end|> <|im_start|>",
     "special-bos": "<s></s><pad><unused12>",
     "control": "\x01\x02\x03\x04\x7f",
     "invisible": "\u200b\u2060\ufeff\u200b",
     "one-character": "!" * 40,
     "one-letter": "G" * 40,
+    "one-word": "red " * 9,
+    "one-token": "red" * 30,
     "private-use": "\ue000\ue001\ue002",
 }
 """What is written instead of text, streamed or not."""
@@ -452,7 +455,8 @@ class Handler(BaseHTTPRequestHandler):
     def props(self) -> Json:
         chosen = self.server.chosen
         context = chosen.context // max(1, chosen.slots)
-        caps = {"supports_tools": True, "supports_tool_calls": True, "supports_system_role": True}
+        tools = "no-tools" not in self.now
+        caps = {"supports_tools": tools, "supports_tool_calls": tools, "supports_system_role": True}
         return {
             "default_generation_settings": {"params": {}, "n_ctx": context},
             "total_slots": chosen.slots,
@@ -471,7 +475,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def metrics(self) -> str:
         state = self.server.state
-        lines = {"requests_processing": state.busy, "requests_deferred": 0, "tokens_predicted_total": state.prompts}
+        busy = state.busy + ("busy" in self.now)
+        lines = {"requests_processing": busy, "requests_deferred": 0, "tokens_predicted_total": state.prompts}
         return "".join(f"# TYPE llamacpp:{name} gauge\nllamacpp:{name} {count}\n" for name, count in lines.items())
 
     def chats(self, asked: Json) -> None:
@@ -600,6 +605,7 @@ class Handler(BaseHTTPRequestHandler):
         change: Mapping[str, Callable[[float], Any]] = {
             "scores-null": lambda _: None,
             "scores-same": lambda _: 0.0,
+            "scores-upside-down": lambda score: -score,
             "scores-nan": lambda _: float("nan"),
             "scores-text": str,
         }

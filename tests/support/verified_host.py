@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llamaherd.onhost.system import Ended
+from roles.serve.onhost.model import ProbeResult
 from tests.support.inspected_host import InspectedHost
 from tests.support.played_host import File
 
@@ -22,6 +23,12 @@ class VerifiedHost(InspectedHost):
         super().__init__(answers, texts)
         self.bodies: dict[str, Ended] = {}
         self.stdin: list[str] = []
+        self.probed: list[tuple[Mapping[str, object], str | None]] = []
+
+    def probe(self, question: Mapping[str, object], key: str | None) -> tuple[ProbeResult, ...]:
+        """Record a probe of a server, with the server's key, and return a result."""
+        self.probed.append((question, key))
+        return (ProbeResult("prompt", "passed", "text"),)
 
     def run(
         self,

@@ -22,9 +22,9 @@ from llamaherd.measure.bench.job import (
 from llamaherd.measure.bench.reservation import PowerHold, ServerConnection
 from llamaherd.measure.bench.selection import QUICK_ONLY, Selection
 from llamaherd.measure.bench.session import Session, WarmUp, utc_now, warm_up
-from llamaherd.measure.client.endpoint import Served, ServerFacts, estimate_tokens, is_native, server_facts
+from llamaherd.measure.client.endpoint import Served, ServerFacts, estimate_prompt, is_native, server_facts
 from llamaherd.measure.client.http_client import Failure, Patience, Target, request_json
-from llamaherd.measure.client.requests import Requests, Series, long_text_of, suite
+from llamaherd.measure.client.requests import Requests, Series, long_prompt, suite
 from llamaherd.measure.meter.meter import HostSnapshot, Meter, Watch, gpus_of, obstacles
 from llamaherd.measure.meter.readings import Readings
 from llamaherd.measure.meter.usage import Usage, memory_peaks, unmeasured_sentences, usage_telemetry, with_gpu_numbers
@@ -245,9 +245,6 @@ def finish_result(
 _ENDING = 120
 """Seconds that the meter may run longer: for what comes before the first request, and for the last one."""
 
-_ABOUT = 32
-"""Tokens around the long text: its beginning, and what the chat template adds."""
-
 
 def measure_instance(
     job: Job, make: MakeSeries, reporter: ProgressReporter, chosen: Selection = QUICK_ONLY
@@ -384,7 +381,7 @@ class _Measurement:
 
     def _text_of(self, tokens: int) -> str:
         target, model = self._connection.target, self._requests.model
-        return long_text_of(tokens - _ABOUT, partial(estimate_tokens, target, model))
+        return long_prompt(tokens, partial(estimate_prompt, target, model))
 
     def _begun(
         self,

@@ -23,7 +23,7 @@ from llamaherd.measure.bench.job import (
     seconds_left,
 )
 from llamaherd.measure.bench.session import WarmUp, utc_now, warm_up
-from llamaherd.measure.client.endpoint import LETTERS_A_TOKEN, Served, count_tokens, estimate_tokens
+from llamaherd.measure.client.endpoint import LETTERS_A_TOKEN, Served, count_tokens, estimate_prompt
 from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import (
     MOST_CACHE_BUSTERS,
@@ -32,8 +32,8 @@ from llamaherd.measure.client.requests import (
     Series,
     SeriesProgress,
     Step,
+    long_prompt,
     long_text,
-    long_text_of,
     run_from_answer,
     suite,
 )
@@ -178,7 +178,7 @@ class _Measurement:
         """Return a text of so many tokens: by the server's tokenizer, or by the usage of another prompt."""
         served = self._target.served
         if count_tokens(served.root, served.model, "one two") is not None:
-            return long_text_of(tokens - _ABOUT, partial(estimate_tokens, served.root, served.model))
+            return long_prompt(tokens, partial(estimate_prompt, served.root, served.model))
         answer = self._requests.send(RequestSpec(None, long_text(_PROBE), _ANSWERED, salt=_PROBE_SALT), 0.0)
         counted = answer.usage.prompt if isinstance(answer, Answer) and answer.usage else None
         letters = _PROBE / max(1, counted - _ABOUT) if counted and counted > _ABOUT else LETTERS_A_TOKEN

@@ -16,6 +16,8 @@ _MOST_NAMED, _LETTERS = 8, 200
 
 LETTERS_A_TOKEN = 4
 """Letters of a token, roughly."""
+TEMPLATE_TOKENS = 22
+"""Tokens that a chat template adds to a message, roughly."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,17 @@ def count_tokens(target: Target, model: str, text: str) -> int | None:
     return len(tokens) if isinstance(tokens, list) else _count(found.get("count"))
 
 
-def estimate_tokens(target: Target, model: str, text: str) -> int:
-    """Count the tokens of a text, or estimate them for a server without a tokenizer API."""
-    return count_tokens(target, model, text) or len(text) // LETTERS_A_TOKEN
+def estimate_prompt(target: Target, model: str, text: str) -> int:
+    """Count the tokens that a server reads of a chat with one message, or estimate them.
+
+    llama.cpp renders the chat template and tokenizes the result as it does for a chat (b11434,
+    tools/server/server-context.cpp:5416 and 2443).
+    """
+    chat = {"model": model, "messages": [{"role": "user", "content": text}]}
+    rendered = _object(request_json(target, "/apply-template", chat)).get("prompt")
+    if isinstance(rendered, str):
+        body = {"model": model, "content": rendered, "add_special": True, "parse_special": True}
+        tokens = _object(request_json(target, "/tokenize", body)).get("tokens")
+        if isinstance(tokens, list):
+            return len(tokens)
+    return (count_tokens(target, model, text) or len(text) // LETTERS_A_TOKEN) + TEMPLATE_TOKENS

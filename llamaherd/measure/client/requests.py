@@ -121,6 +121,20 @@ def long_text_of(tokens: int, count: Callable[[str], int]) -> str:
     return long_text(least)
 
 
+_BEFORE = 16
+"""Cache busters of which the longest one is counted."""
+
+
+def long_prompt(tokens: int, count: Callable[[str], int]) -> str:
+    """Return the long text of a prompt of so many tokens: of text, cache buster and chat template together.
+
+    `count` returns the tokens that the server reads of a chat with a text. Cache busters may differ by a token. The
+    longest one of a few decides, since a token more than a batch holds is read in a batch of its own.
+    """
+    before = max((cache_buster("", number) for number in range(_BEFORE)), key=count)
+    return long_text_of(tokens, lambda text: count(before + text))
+
+
 @dataclass(frozen=True)
 class RequestSpec:
     """One request, and the cell of its series that its run belongs to; None: the run is not kept.

@@ -18,7 +18,7 @@ from llamaherd.inventory.settings import Setting, with_settings
 from llamaherd.inventory.yaml_file import Document
 from llamaherd.measure.bench.series import ANSWERED
 from llamaherd.measure.client.http_client import Answer, Failure
-from llamaherd.measure.client.requests import KINDS, RequestSpec, long_text_of, run_from_answer, suite
+from llamaherd.measure.client.requests import KINDS, RequestSpec, long_prompt, run_from_answer, suite
 from llamaherd.measure.results.comparison import Comparison, ComparisonRow, compare_results
 from llamaherd.measure.results.metrics import DECODE, PREFILL, STEP, Metric
 from llamaherd.measure.results.result import (
@@ -342,14 +342,14 @@ CELL_RUNS = 3
 
 TOKENS, PROMPT = 128, 1024
 """Tokens of a response, and of the long prompt. Both are short: starts differ more than requests do."""
-_WARM_TOKENS, _ABOUT = 32, 32
-"""Tokens of a response that warms up a server; and of what cache buster and chat template add to the long text."""
+_WARM_TOKENS, _LEAST_PROMPT = 32, 64
+"""Tokens of a response that warms up a server, and the fewest of the long prompt."""
 _SEED = 7
 
 
 def trial_conditions(names: Sequence[str], context: int) -> tuple[Condition, ...]:
     """Return the conditions with these names, for servers with this context per request."""
-    prompt = max(_ABOUT * 2, min(PROMPT, context // 2))
+    prompt = max(_LEAST_PROMPT, min(PROMPT, context // 2))
     long = Condition(kind="long", prompt=prompt, cache="cold", sampling="instance")
     cells: dict[str, Condition] = {PREFILL_CELL: long}
     for each in KINDS:
@@ -358,8 +358,8 @@ def trial_conditions(names: Sequence[str], context: int) -> tuple[Condition, ...
 
 
 def long_tokens(asked: Sequence[Condition]) -> int | None:
-    """Return the tokens of the long text; None if no condition uses it."""
-    return next((each.prompt - _ABOUT for each in asked if each.prompt), None)
+    """Return the tokens of the long prompt; None if no condition uses it."""
+    return next((each.prompt for each in asked if each.prompt), None)
 
 
 def block_requests(asked: Sequence[Condition], long: str, block: int) -> Iterator[RequestSpec]:
@@ -414,7 +414,7 @@ class TrialServers(Protocol):
         ...
 
     def count(self, text: str) -> int:
-        """Return the number of tokens of a text."""
+        """Return the number of tokens that the running server reads of a chat with a text."""
         ...
 
     def clock(self) -> float:
@@ -501,7 +501,7 @@ class Blocks:
         """Return the long text, counted by the tokenizer of a server."""
         tokens = long_tokens(self.conditions)
         if tokens and name not in self._long:
-            self._long[name] = long_text_of(tokens, self.servers.count)
+            self._long[name] = long_prompt(tokens, self.servers.count)
         return self._long.get(name, "")
 
     def _compared(self) -> Comparison:

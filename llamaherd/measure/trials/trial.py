@@ -22,7 +22,7 @@ from llamaherd.layout import ARMS_TEXT, BESIDE_UNITS, KEPT, arm_of
 from llamaherd.measure.bench.depth import Ladder
 from llamaherd.measure.bench.job import WorkloadContext
 from llamaherd.measure.bench.reservation import free_port
-from llamaherd.measure.client.endpoint import Served, estimate_tokens
+from llamaherd.measure.client.endpoint import Served, estimate_prompt
 from llamaherd.measure.client.http_client import Answer, Failure, Target
 from llamaherd.measure.client.requests import Requests, RequestSpec
 from llamaherd.measure.results.result import Run, Start
@@ -423,8 +423,8 @@ class TrialHost:
         return [run for _, run in Ladder((depth,)).runs(WorkloadContext(served, self._cache_buster, self.clock))]
 
     def count(self, text: str) -> int:
-        """Return the number of tokens of a text, by the tokenizer of the running server."""
-        return estimate_tokens(self._target, self._arm.instance.endpoint.models[0], text)
+        """Return the number of tokens that the running server reads of a chat with a text."""
+        return estimate_prompt(self._target, self._arm.instance.endpoint.models[0], text)
 
     def clock(self) -> float:
         """Return the monotonic time in seconds."""

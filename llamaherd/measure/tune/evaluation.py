@@ -16,7 +16,7 @@ from llamaherd.inventory.schema import Connect
 from llamaherd.measure.bench.reservation import PowerHold, PowerRange
 from llamaherd.measure.bench.series import POWER_ROUNDS, SECONDS, SETTLES
 from llamaherd.measure.client.http_client import Answer, Failure
-from llamaherd.measure.client.requests import RequestSpec, ended_early, long_text_of, run_from_answer
+from llamaherd.measure.client.requests import RequestSpec, ended_early, long_prompt, run_from_answer
 from llamaherd.measure.meter.meter import Meter, Watch, gpus_of
 from llamaherd.measure.results.metrics import DECODE, PREFILL
 from llamaherd.measure.results.result import Condition, Run, Start, Telemetry
@@ -29,8 +29,6 @@ from llamaherd.measure.tune.objective import FIRST_SIZES, Figures, Objective, Pr
 from llamaherd.plan import InstancePlan
 from llamaherd.text.numbers import show_seconds
 
-_ABOUT = 32
-"""Tokens that the cache buster and the chat template add to the long text."""
 _LETTERS = 300
 _APART = 1000
 """The first cache buster of responses that belong to no candidate, so that no later request finds them in a cache."""
@@ -60,7 +58,7 @@ class Servers(Protocol):
         ...
 
     def count(self, text: str, /) -> int:
-        """Return the number of tokens of a text."""
+        """Return the number of tokens that the running server reads of a chat with a text."""
         ...
 
     def clock(self) -> float:
@@ -202,7 +200,7 @@ class Evaluation:
             return Figures(total=total or None, together=joules)
         aim = Objective(purpose="efficiency")
         if not self._text:
-            self._text = long_text_of(sizes.read - _ABOUT, self.servers.count)
+            self._text = long_prompt(sizes.read, self.servers.count)
         return figures_of(aim, self._round(Probe(aim, sizes, self._text), number, gauge, salts), None)
 
     def _round(self, probe: Probe, number: int, gauge: Gauge | None, salts: int | None = None) -> list[tuple[int, Run]]:
@@ -239,11 +237,11 @@ class Evaluation:
         if self.sizes is None:
             self.sizes = self._sized()
         if self.aim.reads and not self._text:
-            self._text = long_text_of(self.sizes.read - _ABOUT, self.servers.count)
+            self._text = long_prompt(self.sizes.read, self.servers.count)
         return Probe(self.aim, self.sizes, self._text)
 
     def _sized(self) -> Sizes:
-        text = long_text_of(FIRST_SIZES.read - _ABOUT, self.servers.count)
+        text = long_prompt(FIRST_SIZES.read, self.servers.count)
         probe = Probe(Objective(), FIRST_SIZES, text)
         self._ask(probe.warm_up())
         figures = figures_of(Objective(), self._round(probe, 0, None), None)

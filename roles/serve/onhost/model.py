@@ -12,7 +12,7 @@ from llamaherd.onhost.servers import ContainerState, Holder, ServingState, UnitS
 
 Kind = Literal["unit", "container"]
 ProofQuestion = Mapping[str, object]
-"""What the proof of a server sends and expects: see `asked` and `proof` in roles/serve."""
+"""What the proof of a server sends and expects: see `proof_prompt` and `proof_facts` in roles/serve."""
 
 Access = Literal["absent", "closed", "silent"]
 """Why a server's user cannot read a file: it is absent, access is denied, or the disk does not respond."""
@@ -394,8 +394,11 @@ class ChatRequest:
     """The instance."""
     url: str
     body: str
+    """Empty for a server that completes no prompts."""
     props_url: str
     """The URL at which a server that swaps reports its loaded model; empty for other servers."""
+    question: ProofQuestion = field(default_factory=dict, repr=False)
+    """What is declared of the server, for its probes. It contains no key."""
 
 
 @dataclass(frozen=True)
@@ -539,6 +542,16 @@ class OwnedFile:
 
 
 @dataclass(frozen=True)
+class ProbeResult:
+    """How a probe of a server ended, and what it found."""
+
+    name: str
+    outcome: Literal["passed", "failed", "note"]
+    """`note`: it was not tried, or its result depends on the model."""
+    detail: str = ""
+
+
+@dataclass(frozen=True)
 class Responses:
     """The output of curl for each request: the body, curl's errors, and the status on the last line."""
 
@@ -548,6 +561,8 @@ class Responses:
     props: Mapping[str, str] = field(default_factory=dict)
     """By instance."""
     chats: Mapping[str, str] = field(default_factory=dict)
+    probes: Mapping[str, tuple[ProbeResult, ...]] = field(default_factory=dict)
+    """By instance."""
 
 
 @dataclass(frozen=True)

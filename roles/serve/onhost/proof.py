@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from llamaherd.onhost.document import DocumentError
@@ -87,38 +87,56 @@ class SkippedError(Exception):
     """A step does not apply to this server."""
 
 
+class InconclusiveError(SkippedError):
+    """The result of a step depends on the model; contains the result."""
+
+
+Ending = Literal["passed", "unsupported", "slow", "disturbed"]
+"""How a step ended that has not failed. `slow`, `disturbed`: it was not tried to its end."""
+
+
 @dataclass(frozen=True)
 class ProofStep:
-    """One thing that clients do: its name, how it is tried, and the tokens that it takes."""
+    """One thing that clients do: its name, how it is tried, and the tokens that it takes.
+
+    `run` returns what it found, as far as that is worth a word.
+    """
 
     name: str
-    run: Callable[[Session], object]
+    run: Callable[[Session], str | None]
     prompt: int = 0
     tokens: int = 0
 
 
 def run_steps(session: Session, steps: Sequence[ProofStep]) -> None:
     """Try the steps that this host has time for. Raise NotServingError at the first that fails."""
-    slow, disturbed = [], []
-    for step in steps:
-        session.progress(step.name)
-        took = time.monotonic() - session.began
-        if step.tokens and took + session.expected(step.prompt, step.tokens) > session.limits.steps:
-            slow.append(step.name)
-            continue
-        session.shared = bool(step.tokens) and session.stays_busy()
-        try:
-            step.run(session)
-        except SkippedError:
-            continue
-        except NoResponseError:
-            if not session.shared:
-                raise
-            session.connection.close()
-            disturbed.append(step.name)
-    for why, names in ((f"it writes {session.writes:.1f} tokens/s", slow), ("it responds to other clients", disturbed)):
-        if names:
-            session.report(f"not tried, since {why}: {', '.join(names)}")
+    ended = {step.name: try_step(session, step)[0] for step in steps}
+    for ending in ("slow", "disturbed"):
+        if names := [name for name, each in ended.items() if each == ending]:
+            session.report(f"not tried, since {why_not_tried(session, ending)}: {', '.join(names)}")
+
+
+def try_step(session: Session, step: ProofStep) -> tuple[Ending, str]:
+    """Try a step if this host has time for it. Return how it ended, and what was found. Raise NotServingError."""
+    session.progress(step.name)
+    took = time.monotonic() - session.began
+    if step.tokens and took + session.expected(step.prompt, step.tokens) > session.limits.steps:
+        return "slow", ""
+    session.shared = bool(step.tokens) and session.stays_busy()
+    try:
+        return "passed", step.run(session) or ""
+    except SkippedError as error:  # its text is what was found, if anything was
+        return "unsupported", str(error)
+    except NoResponseError:
+        if not session.shared:
+            raise
+        session.connection.close()
+        return "disturbed", ""
+
+
+def why_not_tried(session: Session, ending: Ending) -> str:
+    """Return why a step was not tried to its end."""
+    return f"it writes {session.writes:.1f} tokens/s" if ending == "slow" else "it responds to other clients"
 
 
 def _supported(send: Callable[[], T], *, known: bool) -> T:
@@ -155,15 +173,20 @@ def _try_pages(session: Session) -> None:
     server = session.server
     if server.models_path:
         _check_models(session, server.models_path)
-    if server.props_path:
-        page = parse_body(session.get(server.props_path).require_ok("/props"), "/props", "something other than JSON")
-        caps = page.get("chat_template_caps") if isinstance(page, dict) else None
-        session.caps = caps if isinstance(caps, dict) else {}
+    read_caps(session)
     for url in server.metrics if len(server.metrics) == 1 else ():
         name = urlsplit(url).path
         response = session.get(path_of(url))
         if response.status not in (404, 501) and not gauges(response.require_ok(name)):
             raise NotServingError(f"{name} returns no metrics of a server")
+
+
+def read_caps(session: Session) -> None:
+    """Keep what the server reports of its chat template. Raise NotServingError."""
+    if path := session.server.props_path:
+        page = parse_body(session.get(path).require_ok("/props"), "/props", "something other than JSON")
+        caps = page.get("chat_template_caps") if isinstance(page, dict) else None
+        session.caps = caps if isinstance(caps, dict) else {}
 
 
 def _check_models(session: Session, page: str) -> None:
@@ -233,8 +256,11 @@ def _try_conversation(session: Session) -> None:
     session.require_text(session.complete, "a conversation of several turns", messages=messages)
 
 
-def _try_tools(session: Session) -> None:
-    """Require a call of a tool, if the model's template has tools."""
+def try_tools(session: Session) -> str:
+    """Require a call of a tool, if the model's template has tools. Raise InconclusiveError if it depends on the model.
+
+    A call is required by a grammar: a server that does not return one has failed, unless the tokens ended before.
+    """
     known = session.caps.get("supports_tools")
     if known is False:
         raise SkippedError
@@ -248,6 +274,11 @@ def _try_tools(session: Session) -> None:
         _check_calls(found, what)
     elif known is True and not found.cut:
         raise NotServingError(f"{what} returns no call, which was required")
+    if found.cut:
+        raise InconclusiveError(f"no complete call within {CALLED} tokens")
+    if not found.calls:
+        raise InconclusiveError("the response has text instead of a call")
+    return "a call that matches its schema"
 
 
 def _check_calls(found: Completion, what: str) -> None:
@@ -263,32 +294,36 @@ def _check_calls(found: Completion, what: str) -> None:
         raise NotServingError(f"{what} returns a call that is not one of the tool") from None
 
 
-def _try_schema(session: Session) -> None:
+def try_schema(session: Session) -> str:
     """Require a response that follows a JSON schema. A failure gets a longer try: a small model may end too early."""
     what = "a prompt with a JSON schema"
 
-    def wrong_text(tokens: int) -> str:
-        found = _supported(
-            lambda: session.complete(what, response_format=COLOUR, max_tokens=tokens),
-            known=False,
-        )
-        return _unlike_schema(found)
+    def send(tokens: int) -> Completion:
+        return _supported(lambda: session.complete(what, response_format=COLOUR, max_tokens=tokens), known=False)
 
-    if wrong_text(FORMED) and (text := wrong_text(RETRIED)):
-        raise NotServingError(f"{what} returns text that does not match that schema: {as_text(text)}")
+    found = send(FORMED)
+    if _matches_schema(found) is False:
+        found = send(RETRIED)
+    match _matches_schema(found):
+        case False:
+            text = as_text(found.text.strip())
+            raise NotServingError(f"{what} returns text that does not match that schema: {text}")
+        case None:
+            raise InconclusiveError("the response ends, or thinks, before its object is complete")
+    return "an object that matches its schema"
 
 
-def _unlike_schema(found: Completion) -> str:
-    """Return the text of a response that does not match the schema COLOUR, as far as it can be judged."""
+def _matches_schema(found: Completion) -> bool | None:
+    """Return whether a response matches the schema COLOUR; None if that cannot be judged."""
     text = found.text.strip()
     # One that begins with a tag thinks first.
-    if not text or text.startswith("<") or (found.cut and text.startswith("{")):
-        return ""
+    if not text or text.startswith("<") or (found.cut and text.startswith("{") and not text.endswith("}")):
+        return None
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        return text
-    return "" if isinstance(value, dict) and list(value.values()) in (["red"], ["blue"]) and "colour" in value else text
+        return False
+    return isinstance(value, dict) and list(value.values()) in (["red"], ["blue"]) and "colour" in value
 
 
 def _try_two(session: Session) -> None:
@@ -339,9 +374,10 @@ def _try_leaving(session: Session) -> None:
 # The first step of servers that complete no prompts.
 
 
-def _try_embedding(session: Session) -> None:
+def try_embedding(session: Session) -> str:
     """Require two vectors of one length for two texts, and one for one text."""
     model, expected = session.server.model, "no embedding"
+    length, by_token = 0, False
     for given in ([PROMPT, "A letter about the weather in March"], PROMPT):
         what = "an embedding" if given == PROMPT else "two embeddings"
         count = 1 if given == PROMPT else len(given)
@@ -363,6 +399,8 @@ def _try_embedding(session: Session) -> None:
             raise NotServingError(f"{what} returns {expected}: zeros, or vectors of several lengths")
         if len(set(vectors.values())) != count:
             raise NotServingError(f"{what} returns the same embedding for different texts")
+        length = max(lengths)
+    return "a vector for each token" if by_token else f"vectors of {length:,} numbers, which differ"
 
 
 def _flat(vector: list[Any]) -> list[Any]:
@@ -370,8 +408,25 @@ def _flat(vector: list[Any]) -> list[Any]:
     return [each for part in vector for each in (part if isinstance(part, list) else [part])]
 
 
-def _try_rerank(session: Session) -> None:
+def _try_rerank(session: Session) -> str:
     """Require different scores of documents."""
+    scores = rerank_scores(session)
+    if len(set(scores)) == 1:
+        raise NotServingError("a rerank returns the same score for different documents")
+    return f"different scores of {len(scores)} documents"
+
+
+def try_order(session: Session) -> str:
+    """Require that the relevant document has the highest score."""
+    scores = rerank_scores(session)
+    if max(scores) != scores[0] or scores.count(scores[0]) > 1:
+        shown = ", ".join(f"{each:.3g}" for each in scores)
+        raise NotServingError(f"a rerank does not rank the relevant document, the first one, highest: {shown}")
+    return f"of {len(scores)} documents, the relevant one ranks highest"
+
+
+def rerank_scores(session: Session) -> list[float]:
+    """Return the scores of three documents, of which the first one is relevant to the query."""
     what, expected = "a rerank", "no scores of documents"
     documents = ["Red, yellow and blue are the three primary colours.", "The train to Bern leaves at noon.", "Cheese"]
     query = "Which are the three primary colours?"
@@ -384,12 +439,11 @@ def _try_rerank(session: Session) -> None:
         raise NotServingError(f"{what} returns {expected}") from None
     if numbers != list(range(len(documents))):
         raise NotServingError(f"{what} returns {len(scores)} scores of {len(documents)}")
-    if len(set(scores.values())) == 1:
-        raise NotServingError(f"{what} returns the same score for different documents")
+    return [scores[number] for number in numbers]
 
 
 WITHOUT_PROMPTS = {
-    "embeddings": ProofStep("an embedding", _try_embedding),
+    "embeddings": ProofStep("an embedding", try_embedding),
     "rerank": ProofStep("a rerank", _try_rerank),
 }
 """The first step of a server that completes no prompts."""
@@ -402,8 +456,8 @@ CHAT_STEPS = (
     ProofStep("a stream", try_stream, 8, SHORT),
     ProofStep("several turns", _try_conversation, 60, SHORT),
     ProofStep("a system message", _try_system, 16, SHORT),
-    ProofStep("a JSON schema", _try_schema, 16, FORMED),
-    ProofStep("tools", _try_tools, 120, CALLED),
+    ProofStep("a JSON schema", try_schema, 16, FORMED),
+    ProofStep("tools", try_tools, 120, CALLED),
     ProofStep("two prompts at once", _try_two, 16, 2 + FORMED),
     ProofStep("a long prompt", _try_long, 0, SHORT),
     # Last, since its response may still be written when the next step begins.

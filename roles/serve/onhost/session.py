@@ -32,9 +32,14 @@ REPEATED = 4
 NO_CHAT = "no chat completion"
 _NO_CHAT_STREAM = "a stream of something other than chat completions"
 _FINISHES = {"stop", "length", "tool_calls", "function_call"}
+_REPEATED_TIMES, _LONGEST_TOKEN = 8, 16
+"""A text is one token again and again from so many times on; and the characters of a long token."""
 _SPECIAL = re.compile(
-    r"<\|[^|<>]{0,40}\|>|</?(?:s|bos|eos|pad|unk|unused\d+|mask|start_of_turn|end_of_turn)>|\[(?:PAD|UNK|EOS)\d*\]"
+    r"<[|\uff5c][^|\uff5c<>]{0,40}[|\uff5c]?>|<[a-z_]{1,20}[|\uff5c]>"
+    r"|</?(?:s|bos|eos|pad|unk|unused\d+|mask|start_of_turn|end_of_turn)>"
+    r"|\[(?:PAD|UNK|EOS)\d*\]|\[/?INST\]|<</?SYS>>"
 )
+"""Special tokens, such as those that a chat template separates messages with."""
 _LARGEST_NUMBER = 3.4e38
 """Of a float of 32 bits."""
 
@@ -141,13 +146,30 @@ def as_text(value: object) -> str:
     return json.dumps(value)[:60]
 
 
+def has_markers(text: str) -> bool:
+    """Return whether a text contains special tokens, which no client should get."""
+    return _SPECIAL.search(text) is not None
+
+
 def is_visible(text: str) -> bool:
-    """Return whether a person would see text: not only blanks, control or special tokens, U+FFFD, or one character."""
+    """Return whether a person would see text: not only blanks, control or special tokens, U+FFFD, or one token."""
     rest = _SPECIAL.sub("", text)
+    if _is_one_token(rest):
+        return False
     seen = [each for each in rest if unicodedata.category(each)[0] in "LNPS" or unicodedata.category(each) == "Mn"]
     broken = seen.count("\ufffd")
     one = len(seen) >= REPEATED and len(set(seen)) == 1
     return len(seen) > 2 * broken and not one
+
+
+def _is_one_token(text: str) -> bool:
+    """Return whether a text is one word, or a part of a word, again and again."""
+    words = text.split()
+    if len(words) != 1:
+        return len(words) >= _REPEATED_TIMES and len(set(words)) == 1
+    (word,) = words
+    sizes = range(1, min(_LONGEST_TOKEN, len(word) // _REPEATED_TIMES) + 1)
+    return any(word == (word[:size] * (len(word) // size + 1))[: len(word)] for size in sizes)
 
 
 def read_events(response: http.client.HTTPResponse, tokens: int, what: str) -> Iterator[bytes]:
@@ -220,6 +242,8 @@ class Limits:
     """Of a page such as /metrics."""
     steps: float = 8
     """That the steps may take by the speed of this host."""
+    retry: float = 8
+    """That a longer try may take by the speed of this host, after a response without text."""
     long: float = 0.5
     """That the long prompt may take by the speed of this host."""
 
@@ -334,7 +358,7 @@ class Session:
         for _ in range(2):
             if found.visible:
                 return
-            tokens = max(SHORT, min(RETRIED, int(self.writes * self.limits.steps) or RETRIED))
+            tokens = max(SHORT, min(RETRIED, int(self.writes * self.limits.retry) or RETRIED))
             found = send(what, **more | {"max_tokens": tokens, "temperature": 0.8})
         if not found.visible:
             text = f"something other than text: {as_text(found.text)}" if found.text else "nothing"

@@ -14,6 +14,7 @@ from llamaherd.onhost.files import as_text, resolve
 from llamaherd.onhost.services import show_units
 from llamaherd.onhost.system import TIMED_OUT, Entry, System, UnknownStateError
 from llamaherd.onhost.verbs import Verb
+from roles.serve.onhost.client_probes import probe_server
 from roles.serve.onhost.model import (
     Access,
     ContainerFound,
@@ -25,6 +26,7 @@ from roles.serve.onhost.model import (
     OwnedFile,
     PlannedImage,
     PlannedServer,
+    ProbeResult,
     ProcessFound,
     Requests,
     Responses,
@@ -54,7 +56,7 @@ _SPARE = 10
 _RATE = "1M"
 """Bytes per second: curl before 8.4 does not end a response that exceeds its limit without declaring its length."""
 
-_NO_RESPONSE = "curl: (28)"
+_NO_RESPONSE, _SUCCEEDED = "curl: (28)", "\n200"
 
 _GPU_SECONDS = 30
 """Limit of nvidia-smi: a driver may hang."""
@@ -84,6 +86,8 @@ _DISK_SECONDS = 15
 """A limit that lets a sleeping disk wake up."""
 
 Value = TypeVar("Value")
+Prober = Callable[[Mapping[str, object], "str | None"], tuple[ProbeResult, ...]]
+"""Probes a server by what is declared of it, and by its key."""
 
 
 @dataclass(frozen=True)
@@ -137,27 +141,30 @@ def _listening(port: int, pid: int, system: System) -> Listening:
     return Listening(port, pid, _program(pid, system) if pid else "", group[1] if group else "")
 
 
-def send_requests(server: str, given: Requests, system: System) -> Responses:
+def send_requests(server: str, given: Requests, system: System, probe: Prober = probe_server) -> Responses:
     """Return the responses of a server. After a first request without a response, no further request is sent."""
     health = _request(given.health_url, "", system)
     if _NO_RESPONSE in health:
         return Responses(health=health)
-    header = _authorization(given.key_file, system)
+    key = _key(given.key_file, system)
+    header = "" if key is None else f"Authorization: Bearer {key}\n"
     keyless = _request(given.keyless_url, "", system) if given.keyless_url else ""
     models = _request(given.models_url, header, system)
     props = {server: _request(given.props_url, header, system)} if given.props_url else {}
-    chats = {}
+    chats, probes = {}, {}
     for each in given.chats:
-        chats[each.name] = _request(each.url, header, system, each.body, given.chat_seconds)
+        if each.body:
+            chats[each.name] = _request(each.url, header, system, each.body, given.chat_seconds)
         if each.props_url:
             props[each.name] = _request(each.props_url, header, system)
-    return Responses(health, keyless, models, props, chats)
+        if not each.body or chats[each.name].endswith(_SUCCEEDED):
+            probes[each.name] = probe(each.question, key)
+    return Responses(health, keyless, models, props, chats, probes)
 
 
-def _authorization(key_file: str, system: System) -> str:
-    """Return the header with a server's key; empty where it has none."""
-    key = (system.read(key_file) or "").partition("\n")[0] if key_file else ""
-    return f"Authorization: Bearer {key}\n" if key_file else ""
+def _key(key_file: str, system: System) -> str | None:
+    """Return a server's key: an empty one where its file is missing, None where no key is declared."""
+    return (system.read(key_file) or "").partition("\n")[0] if key_file else None
 
 
 def _request(url: str, header: str, system: System, body: str = "", seconds: int = _REQUEST_SECONDS) -> str:
@@ -318,14 +325,14 @@ def _published(system: System) -> tuple[str, ...]:
     return tuple(lines[:_MOST_PUBLISHED])
 
 
-def verify(given: VerifyServersInput, system: System) -> VerifiedServers:
+def verify(given: VerifyServersInput, system: System, probe: Prober = probe_server) -> VerifiedServers:
     """Return the state of servers, queried one after another: at the same time, they would disturb measurements."""
     unknown: set[str] = set()
     no_units: dict[str, UnitFound] = {}
     units = _unless_unknown(lambda: _find_units(given, system), no_units, unknown)
     enabled = _unless_unknown(lambda: _docker_enabled(given, system), "", unknown)
     docker = _unless_unknown(lambda: find_docker(given, system), DockerFound(), unknown)
-    servers = {each.name: _find_server(each, units, docker, system) for each in given.servers}
+    servers = {each.name: _find_server(each, units, docker, system, probe) for each in given.servers}
     return VerifiedServers(
         # This follows the chats: after them, servers hold all the GPU memory that they need.
         servers={each.name: _with_gpus(each, servers[each.name], system) for each in given.servers},
@@ -387,7 +394,7 @@ def _docker_enabled(given: VerifyServersInput, system: System) -> str:
 
 
 def _find_server(
-    planned: PlannedServer, units: Mapping[str, UnitFound], docker: DockerFound, system: System
+    planned: PlannedServer, units: Mapping[str, UnitFound], docker: DockerFound, system: System, probe: Prober
 ) -> ServerFound:
     unit, container = units.get(planned.name), docker.containers.get(planned.name)
     runs = unit or container
@@ -401,7 +408,7 @@ def _find_server(
         access={path: why for path in planned.reads if (why := _access(planned.user, path, system))},
         runs_program=not planned.program or _may(planned.user, "-x", planned.program, system) != "closed",
         owned=tuple(_owned(planned.owned, system)),
-        responses=send_requests(planned.name, planned.requests, system),
+        responses=send_requests(planned.name, planned.requests, system, probe),
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from llamaherd.engines.flags.task import Task
 from llamaherd.host.responses import Chat, ProbeOutputs, Reply, json_object, json_objects, parse_chat, parse_reply
 from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.layout import EXPORTER_UNIT
@@ -22,19 +23,19 @@ from roles.serve.onhost.model import (
     Listening,
     PlannedImage,
     PlannedServer,
+    ProbeResult,
     Requests,
     Responses,
     ServerFound,
     VerifiedServers,
     VerifyServersInput,
 )
+from roles.serve.onhost.session import has_markers, is_visible
 from roles.serve.state import LIMITS
+from roles.serve.transaction import planned_task, probe_question
 from roles.serve.verify.process import check_files, check_process, check_running, installed_files, judge_gpus
 
 _SOCKET = re.compile(r"([0-9A-Fa-f]{8}|[0-9A-Fa-f]{32}):([0-9A-Fa-f]{1,4})")
-_TEMPLATE_MARKERS = ("<|im_start|>", "<|im_end|>")
-"""Markers of the fallback chat template. A model with these tokens ends there, and does not spell them."""
-
 _WAY_IN = frozenset({"sshd", "sshd-session"})
 _SSH_UNITS = ("ssh.socket", "ssh.service", "sshd.service", "sshd.socket")
 
@@ -46,6 +47,8 @@ _PROXY = "docker-proxy"
 
 _PUBLISHED = re.compile(r"(?P<address>\S+):(?P<port>[0-9-]+)->")
 _LOOPBACK = ("127.", "[::1]")
+_SHOWN = 40
+"""Characters of a response that are shown in a message."""
 
 
 def check_listening(planned: InstancePlan, text: str) -> Check:
@@ -69,7 +72,7 @@ def _socket(text: str) -> tuple[str, int] | None:
 
 def check_health(planned: InstancePlan, health: Reply) -> Check:
     if planned.endpoint.health_status is None:
-        return Check("health", health.status == 200, "answers" if health.status == 200 else health.problem)
+        return Check("health", health.status == 200, "responds" if health.status == 200 else health.problem)
     found = health.problem or f"status is `{health.json.get('status')}`"
     return Check("health", not health.problem and health.json.get("status") == planned.endpoint.health_status, found)
 
@@ -78,7 +81,7 @@ def check_key(keyless: Reply) -> Check:
     """Check that a declared key is required."""
     if keyless.status == 200:
         return Check("key", False, "it responds without the declared API key")
-    return Check("key", keyless.status == 401, "asked for" if keyless.status == 401 else keyless.problem)
+    return Check("key", keyless.status == 401, "required" if keyless.status == 401 else keyless.problem)
 
 
 def check_models(declared: Instance, planned: InstancePlan, models: Reply, props: Reply) -> tuple[Check, Check]:
@@ -124,16 +127,25 @@ def check_context(declared: Instance, props: Reply) -> Check:
     return Check("context", right, detail if right else f"{detail}, declared is {declared.parallel} of {share}")
 
 
-def check_stream(streamed: Reply, output: Chat) -> Check:
-    if streamed.problem:
-        return Check("chat", False, streamed.problem)
-    if output.chunks < 2 or not output.answer:
+_TEMPLATE_FIX = "set the `--chat-template` of its model in `extra_args`"
+
+
+def check_stream(streamed: Reply, output: Chat, probes: Sequence[ProbeResult]) -> Check:
+    """Check a streamed response. One without text that a person can read fails, unless another response had some."""
+    if streamed.problem or not output.answer:
+        return Check("chat", False, streamed.problem or "the response has no text")
+    fix = f": {_TEMPLATE_FIX}" if has_markers(output.answer) else ""
+    if not is_visible(output.answer):
+        shown = json.dumps(output.answer[:_SHOWN], ensure_ascii=False)
+        if any((each.name, each.outcome) == ("prompt", "passed") for each in probes):
+            return Check("chat", True, f"the response {shown} is not text, and a later one is{fix}", doubt=True)
+        return Check("chat", False, f"the response {shown} is not text{fix}")
+    if output.chunks < 2:
         return Check("chat", False, f"the response is not streamed: {output.chunks} pieces with text")
     speed = f", {output.tokens_per_second:.1f} tokens/s" if output.tokens_per_second else ""
     # As declared, so that nothing failed; but hardly as meant.
-    doubt = any(marker in output.answer for marker in _TEMPLATE_MARKERS)
-    note = "; it spells out chat markers: this model needs a `--chat-template` in `extra_args`" if doubt else ""
-    return Check("chat", True, f"streams in {output.chunks} pieces{speed}{note}")
+    note = f"; the text contains markers of a chat template{fix}" if fix else ""
+    return Check("chat", True, f"streams in {output.chunks} pieces{speed}{note}", doubt=bool(fix))
 
 
 def check_drafts(streamed: Reply, output: Chat) -> Check:
@@ -157,13 +169,30 @@ def member_checks(
 ) -> Iterator[Check]:
     """Yield the checks of one member of a group, each with its name."""
     props = parse_reply(responses.props.get(member.name, ""))
-    streamed = parse_reply(responses.chats.get(member.name, ""))
-    output = parse_chat(streamed.body)
     found = [_member_model(planned, member, models, props), check_context(rig.instances[member.name], props)]
-    found += [check_stream(streamed, output)]
-    found += [check_drafts(streamed, output)] if member.drafts and planned.endpoint.counts_drafts else []
-    found += [check_speed(member.expect.decode, output)] if member.expect and member.expect.decode else []
+    found += task_checks(planned, member, responses)
     yield from (replace(each, name=f"{member.name}: {each.name}") for each in found)
+
+
+def task_checks(planned: InstancePlan, each: InstancePlan | MemberPlan, responses: Responses) -> Iterator[Check]:
+    """Yield the checks of what a server, or a model of a group, responds to clients."""
+    probes = responses.probes.get(each.name, ())
+    if _task(planned, each) == "chat":
+        streamed = parse_reply(responses.chats.get(each.name, ""))
+        output = parse_chat(streamed.body)
+        yield check_stream(streamed, output, probes)
+        if each.drafts and planned.endpoint.counts_drafts:
+            yield check_drafts(streamed, output)
+        if each.expect and each.expect.decode:
+            yield check_speed(each.expect.decode, output)
+    elif not probes:
+        yield Check(_task(planned, each), False, parse_reply(responses.health).problem or "it was not tried")
+    for probe in probes:
+        yield Check(probe.name, probe.outcome != "failed", probe.detail, note=probe.outcome == "note")
+
+
+def _task(planned: InstancePlan, each: InstancePlan | MemberPlan) -> Task:
+    return planned_task(planned, each if isinstance(each, MemberPlan) else None)
 
 
 def _member_model(planned: InstancePlan, member: MemberPlan, models: Reply, props: Reply) -> Check:
@@ -286,8 +315,13 @@ def _chat(planned: InstancePlan, each: InstancePlan | MemberPlan) -> ChatRequest
     body = {"model": each.model, "messages": messages, "stream": True, "temperature": 0, "max_tokens": 64}
     endpoint = planned.endpoint
     props = endpoint.of_model(endpoint.props_path or "", each.model) if planned.members else ""
-    url = endpoint.url(endpoint.chat_path)
-    return ChatRequest(each.name, url, json.dumps(body), endpoint.url(props) if props else "")
+    return ChatRequest(
+        name=each.name,
+        url=endpoint.url(endpoint.chat_path),
+        body=json.dumps(body) if _task(planned, each) == "chat" else "",
+        props_url=endpoint.url(props) if props else "",
+        question=probe_question(planned, each if isinstance(each, MemberPlan) else None),
+    )
 
 
 def healthy_names(found: VerifiedServers) -> Iterator[str]:
@@ -354,7 +388,12 @@ def _instance(
         draft_n=output.draft_n,
         draft_accepted=output.draft_accepted,
         checks=tuple(checks),
+        responds=all(check.ok for check in checks if check.name.rpartition(": ")[2] in _RESPONSES),
     )
+
+
+_RESPONSES = frozenset({"health", "reach", "chat", "prompt", "embeddings", "rerank"})
+"""The checks of what clients get for sure. A server that fails another one responds, and not as declared."""
 
 
 def _answering(rig: Rig, planned: InstancePlan, responses: Responses) -> list[Check]:
@@ -362,12 +401,8 @@ def _answering(rig: Rig, planned: InstancePlan, responses: Responses) -> list[Ch
     models = parse_reply(responses.models)
     if planned.members:
         return [check for member in planned.members for check in member_checks(rig, planned, member, models, responses)]
-    declared = rig.instances[planned.name]
-    streamed = parse_reply(responses.chats.get(planned.name, ""))
-    output = parse_chat(streamed.body)
+    props = parse_reply(responses.props.get(planned.name, ""))
     return [
-        *check_models(declared, planned, models, parse_reply(responses.props.get(planned.name, ""))),
-        check_stream(streamed, output),
-        *([check_drafts(streamed, output)] if planned.drafts and planned.endpoint.counts_drafts else []),
-        *([check_speed(planned.expect.decode, output)] if planned.expect and planned.expect.decode else []),
+        *check_models(rig.instances[planned.name], planned, models, props),
+        *task_checks(planned, planned, responses),
     ]

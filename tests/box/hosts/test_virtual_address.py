@@ -117,7 +117,7 @@ def test_one_of_both_has_it_and_a_second_run_changes_nothing(pair: Pair) -> None
     assert "virtual address" not in ended.output
     said = pair.herd("gateway", "status")
     assert f"{pair.address} is on {owner}" in said.output
-    verified = pair.herd("verify", owner).output
+    verified = pair.herd("verify", "-v", owner).output
     assert f"{pair.address} is on this rig, and a gateway responds there" in verified
 
 

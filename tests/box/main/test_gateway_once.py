@@ -35,7 +35,7 @@ def test_a_second_run_changes_nothing_and_verify_is_content(converged: Bench, ke
     again = converged.up()
     assert (again.code, again.changes) == (0, 0), again.output
     assert pids(converged) == before
-    verified = converged.herd("verify", "box")
+    verified = converged.herd("verify", "-v", "box")
     assert verified.code == 0, verified.output
     assert "responds, by box.chat" in verified.output
     assert "responds, by box.drafter" in verified.output

@@ -144,7 +144,7 @@ def test_it_answers_by_a_real_model_through_the_gateway(page: Page) -> None:
 
 def test_a_second_run_changes_nothing_and_verify_is_content(page: Page) -> None:
     page.settled()
-    verified = page.bench.herd("verify", "box")
+    verified = page.bench.herd("verify", "-v", "box")
     assert verified.code == 0, verified.output
     assert f"is running healthy as {CHAT_USER}:{CHAT_USER}" in verified.output
     assert f"responds on port {PORT}" in verified.output

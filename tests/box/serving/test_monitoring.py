@@ -82,7 +82,7 @@ def test_a_second_run_changes_nothing_and_verify_is_content(watched: Bench) -> N
     again = watched.up()
     assert (again.code, again.changes) == (0, 0), again.output
     assert watched.sh(f"systemctl show -P MainPID {' '.join(UNITS)}") == before
-    verified = watched.herd("verify", "box")
+    verified = watched.herd("verify", "-v", "box")
     assert verified.code == 0, verified.output
     assert "all targets respond" in verified.output
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rich.console import Console
 
 from llamaherd.host.responses import ProbeOutputs
 from llamaherd.inventory.schema import Rig
@@ -147,6 +148,6 @@ def test_a_failure_counts_and_is_shown(capsys: pytest.CaptureFixture[str]) -> No
     assert verify.judge(rig, plan, AS_PLANNED).ok
     report = verify.judge(rig, plan, AS_PLANNED | {("nvcc", ""): "12 . 8"})
     assert not report.ok
-    print_report(report)
-    assert "duo: the host" in (said := capsys.readouterr().out)
+    print_report(report, Console(highlight=False), verbose=True)
+    assert "\n  host\n" in (said := capsys.readouterr().out)
     assert "nvcc is 12.8, declared is 13.0" in said

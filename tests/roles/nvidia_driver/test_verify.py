@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.show import print_report
@@ -63,8 +64,8 @@ def test_a_report_shows_the_driver_and_fails_with_it(capsys: pytest.CaptureFixtu
     right = verify.judge(rig, PLAN, AS_PLANNED)
     wrong = verify.judge(rig, PLAN, AS_PLANNED | {("driver", ""): ""})
     assert [replace(each, instances=(), machine=()).ok for each in (right, wrong)] == [True, False]
-    print_report(wrong)
+    print_report(wrong, Console(highlight=False), verbose=True)
     said = capsys.readouterr().out
-    assert "duo: NVIDIA's driver\n" in said
+    assert "\n  NVIDIA driver\n" in said
     assert "no driver is loaded" in said
     assert verify.judge(Rig.model_validate(gpu_rig()), planned(gpu_rig()), AS_PLANNED).driver == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.show import print_report
@@ -102,8 +103,8 @@ def test_a_report_shows_cards_and_fails_where_one_is_not_as_declared(capsys: pyt
     wrong = verify.judge(rig, PLAN, AS_PLANNED | {("power unit", ""): ""})
     assert [(check.name, check.ok) for check in right.cards] == [("unit", True), ("new", True), ("old", True)]
     assert [replace(each, instances=(), machine=()).ok for each in (right, wrong)] == [True, False]
-    print_report(wrong)
+    print_report(wrong, Console(highlight=False), verbose=True)
     said = capsys.readouterr().out
-    assert "duo: power limits, clocks and fans of GPUs\n" in said
+    assert "\n  power limits, clocks and fans of GPUs\n" in said
     assert "old       may draw 280 W; fans at 70 %\n" in said
     assert verify.judge(Rig.model_validate(gpu_rig()), BARE, AS_PLANNED).cards == ()

@@ -161,7 +161,23 @@ def test_what_is_no_stream(kind: str, status: int, why: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["red", "7", "é", "и", "色", "🎨", "?!", "aaab", "\ufffdab", "GGG", "<|x|>red", "\u0301"]
+    "text",
+    [
+        "red",
+        "7",
+        "é",
+        "и",
+        "色",
+        "🎨",
+        "?!",
+        "aaab",
+        "\ufffdab",
+        "GGG",
+        "<|x|>red",
+        "\u0301",
+        "ha " * 7,
+        "red, blue " * 9,
+    ],
 )
 def test_text_that_a_person_sees(text: str) -> None:
     assert is_visible(text)
@@ -169,7 +185,12 @@ def test_text_that_a_person_sees(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", " \n\t", "\ufffd" * 6, "\ufffd\ufffda", "<|im_end|>" * 3, "<s></s>[PAD7]", "\x01\x7f", "\u200b", "GGGG"],
+    [
+        *("", " \n\t", "\ufffd" * 6, "\ufffd\ufffda", "\x01\x7f", "\u200b"),
+        *("<|im_end|>" * 3, "<s></s>[PAD7]", "<|im_end|> <|im_start|>", "[/INST] [INST]", "<<SYS>>"),
+        *("<|turn><turn|>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<end_of_turn>\n<start_of_turn>"),
+        *("GGGG", "red " * 8, " the" * 30, "foo" * 8, "<|im_end|>red " * 9, "ab" * 20 + "a"),
+    ],
 )
 def test_text_that_nobody_sees(text: str) -> None:
     assert not is_visible(text)

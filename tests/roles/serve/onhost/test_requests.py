@@ -14,7 +14,7 @@ import pytest
 
 from llamaherd.host.responses import parse_chat, parse_reply
 from llamaherd.onhost.system import Host
-from roles.serve.onhost.model import ChatRequest, Requests
+from roles.serve.onhost.model import ChatRequest, ProbeResult, Requests
 from roles.serve.onhost.verification import MOST_BYTES, send_requests
 
 pytestmark = pytest.mark.usefixtures("starts_processes")
@@ -92,6 +92,11 @@ def given(url: str, tmp_path: Path) -> Requests:
     return Requests(f"{url}/health", f"{url}/props", f"{url}/models", f"{url}/props", chats, 60, str(tmp_path / "key"))
 
 
+def unprobed(_: object, __: str | None) -> tuple[ProbeResult, ...]:
+    """Return no result: the requests are those of curl alone."""
+    return ()
+
+
 def host() -> Host:
     """Return this machine."""
     return Host(lambda _: None, lambda _: None)
@@ -99,7 +104,7 @@ def host() -> Host:
 
 def test_what_a_server_receives_and_returns(given: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    found = send_requests("a", given, host())
+    found = send_requests("a", given, host(), unprobed)
     texts = [found.health, found.models, found.props["a"]]
     assert texts == ["it is /health\n200", "it is /models\n200", "it is /props\n200"]
     assert (parse_reply(found.keyless).status, parse_reply(found.keyless).problem) == (401, "HTTP 401: no key")
@@ -120,7 +125,7 @@ def test_what_a_server_receives_and_returns(given: Requests, monkeypatch: pytest
 @pytest.mark.parametrize("path", ["/endless", "/much"])
 def test_a_response_that_does_not_end_is_bounded(given: Requests, url: str, path: str) -> None:
     began = monotonic()
-    found = send_requests("a", replace(given, models_url=f"{url}{path}"), host())
+    found = send_requests("a", replace(given, models_url=f"{url}{path}"), host(), unprobed)
     assert monotonic() - began < 60
     assert len(found.models) <= MOST_BYTES + 1000
     assert parse_reply(found.models).problem
@@ -128,5 +133,5 @@ def test_a_response_that_does_not_end_is_bounded(given: Requests, url: str, path
 
 
 def test_one_that_listens_nowhere(given: Requests) -> None:
-    found = send_requests("a", replace(given, health_url="http://127.0.0.1:9/health"), host())
+    found = send_requests("a", replace(given, health_url="http://127.0.0.1:9/health"), host(), unprobed)
     assert parse_reply(found.health).problem.startswith("curl: (7) Failed to connect to 127.0.0.1 port 9")

@@ -69,7 +69,7 @@ def server() -> Iterator[Server]:
 def tried(
     server: Server, name: str, path: str = CHAT, caps: Mapping[str, object] | None = None, **declared: Any
 ) -> str:
-    """Try one step. Return why it failed, `skipped`, or nothing."""
+    """Try one step. Return why it failed, why it is inconclusive, `skipped`, or nothing."""
     url = f"http://127.0.0.1:{server.server_port}"
     declared |= {"metrics": tuple(url + each for each in declared.get("metrics", ()))}
     body = {"model": "gemma"}
@@ -77,8 +77,8 @@ def tried(
     session = Session(target, time.monotonic() + 20, caps=dict(caps or {}), reads=1000.0, writes=100.0)
     try:
         NAMED[name].run(session)
-    except SkippedError:
-        return "skipped"
+    except SkippedError as error:
+        return str(error) or "skipped"
     except NotServingError as error:
         return str(error)
     finally:
@@ -209,13 +209,13 @@ NO_CALL = "a prompt with tools returns a call that is not one of the tool"
     [
         (completion(calls=[call()]), True, ""),
         (completion(), True, "a prompt with tools returns no call, which was required"),
-        (completion(), None, ""),
+        (completion(), None, "the response has text instead of a call"),
         (completion(), False, "skipped"),
-        (completion(finish="length"), True, ""),
+        (completion(finish="length"), True, "no complete call within 40 tokens"),
         (completion(calls=[call(name="other")]), None, NO_CALL),
         (completion(calls=[call(id="")]), None, NO_CALL),
         (completion(calls=[call(arguments='{"name": ')]), None, NO_CALL),
-        (completion(calls=[call(arguments='{"name": ')], finish="length"), None, ""),
+        (completion(calls=[call(arguments='{"name": ')], finish="length"), None, "no complete call within 40 tokens"),
         (completion(calls=[{"id": "1"}]), None, NO_CALL),
     ],
 )
@@ -224,12 +224,16 @@ def test_a_call_of_a_tool(server: Server, body: object, known: bool | None, why:
     assert tried(server, "tools", caps={} if known is None else {"supports_tools": known}) == why
 
 
+INCOMPLETE = "the response ends, or thinks, before its object is complete"
+
+
 @pytest.mark.parametrize(
     ("texts", "why"),
     [
         (['{"colour": "red"}'], ""),
         (['{"color": "red"}', '{"colour": "blue"}'], ""),
-        (["<think>", ""], ""),
+        (["<think>", ""], INCOMPLETE),
+        (["red", ""], INCOMPLETE),
         (["red", "red"], 'a prompt with a JSON schema returns text that does not match that schema: "red"'),
         (["[]", '["red"]'], 'a prompt with a JSON schema returns text that does not match that schema: "[\\"red\\"]"'),
     ],
@@ -242,7 +246,7 @@ def test_a_json_schema(server: Server, texts: list[str], why: str) -> None:
 
 def test_a_json_object_that_is_cut_off(server: Server) -> None:
     server.script = {CHAT: always(completion('{"colour":', finish="length"))}
-    assert tried(server, "a JSON schema") == ""
+    assert tried(server, "a JSON schema") == INCOMPLETE
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from roles.serve.onhost.model import (
     Mount,
     OwnedFile,
     PlannedServer,
+    ProbeResult,
     ProcessFound,
     Requests,
     Responses,
@@ -74,7 +75,7 @@ def host(answers: Mapping[str, Ended] | None = None, files: Mapping[str, str] | 
 
 def verified(each: VerifiedHost, *servers: PlannedServer) -> VerifiedServers:
     """Return what is found of servers."""
-    return verify(VerifyServersInput(servers or given().servers, given().images, LIMITS), each)
+    return verify(VerifyServersInput(servers or given().servers, given().images, LIMITS), each, each.probe)
 
 
 # Units, containers and images
@@ -323,7 +324,7 @@ def test_the_definition_is_hashed() -> None:
 def responses(each: VerifiedHost, name: str = "chat", plan: Any = CPU) -> Responses:
     """Return the responses of a server."""
     planned_server = server(name, plan)
-    return send_requests(name, planned_server.requests, each)
+    return send_requests(name, planned_server.requests, each, each.probe)
 
 
 def test_each_request_and_its_response() -> None:
@@ -336,8 +337,14 @@ def test_each_request_and_its_response() -> None:
     }
     chat = "data: {}\n\ndata: [DONE]\n\n\n200"
     assert responses(each) == Responses(
-        '{"status":"ok"}\n200', "props\n200", "models\n\n200", {"chat": "props\n200"}, {"chat": chat}
+        health='{"status":"ok"}\n200',
+        keyless="props\n200",
+        models="models\n\n200",
+        props={"chat": "props\n200"},
+        chats={"chat": chat},
+        probes={"chat": (ProbeResult("prompt", "passed", "text"),)},
     )
+    assert [(question["url"], key) for question, key in each.probed] == [(each.urls()[-1], KEY)]
     base = "http://127.0.0.1:8080"
     paths = ("/health", "/props", "/v1/models", "/props", "/v1/chat/completions")
     assert each.urls() == [base + path for path in paths]
@@ -409,6 +416,24 @@ def test_a_response_that_is_none(ended: Ended, problem: str) -> None:
     assert parse_reply(responses(each).health).problem == problem
 
 
+@pytest.mark.parametrize("ended", [Ended(0, "{}\n500\n"), Ended(28, "\n000\n", "curl: (28) Connection timed out\n")])
+def test_a_server_that_does_not_chat_is_not_probed(ended: Ended) -> None:
+    each = host()
+    each.bodies["/v1/chat"] = ended
+    assert responses(each).probes == {}
+    assert each.probed == []
+
+
+@pytest.mark.parametrize("kind", ["embeddings", "rerank"])
+def test_a_server_without_chats_gets_probes_alone(kind: str) -> None:
+    plan = planned(cpu_rig(), {"instances/drafter/draft": None, "instances/drafter/extra_args": [f"--{kind}"]})
+    each = host()
+    found = responses(each, "drafter", plan)
+    assert (found.chats, list(found.probes)) == ({}, ["drafter"])
+    ((question, key),) = each.probed
+    assert (question["kind"], question["url"], key) == (kind, f"http://127.0.0.1:8081/v1/{kind}", None)
+
+
 def test_of_one_that_swaps_each_model_is_loaded_and_then_reports_itself() -> None:
     each = host()
     found = responses(each, GROUP.name, SWAPPING)
@@ -417,6 +442,8 @@ def test_of_one_that_swaps_each_model_is_loaded_and_then_reports_itself() -> Non
     after = [url.partition("?")[0].rpartition("/")[2] for url in each.urls() if "/v1/models" not in url][-4:]
     assert after == ["completions", "props", "completions", "props"]
     assert all(f"model={member.model}" in f"{each.urls()}" for member in GROUP.members)
+    asked = [question["body"] for question, _ in each.probed]
+    assert asked == [{"model": member.model} for member in GROUP.members]
 
 
 # All of it
@@ -450,7 +477,7 @@ def test_a_hostile_text_reaches_no_shell() -> None:
         each = host()
         changed = with_text(whole, place, PLAIN[at % len(PLAIN)])
         if any("^" in expression.strange_variables for expression in changed.servers):
-            verify(changed, each)
+            verify(changed, each, each.probe)
         assert not any(words[0] in SHELLS or "-c" in words for words in each.ran)
 
 
