@@ -60,7 +60,9 @@ def called(fleet: Path, command: tuple[str, ...]) -> tuple[list[list[str]], str]
     ended = subprocess.run(
         command,
         cwd=fleet,
-        env=os.environ | {"PATH": f"{fleet.parent / 'bin'}:{os.environ['PATH']}", "HERD_INVENTORY": str(fleet)},
+        env=os.environ
+        | {"PATH": f"{fleet.parent / 'bin'}:{os.environ['PATH']}", "HERD_INVENTORY": str(fleet)}
+        | {"HERD_SSH_PERSIST": ""},
         capture_output=True,
         text=True,
         check=False,

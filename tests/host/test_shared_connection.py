@@ -32,12 +32,18 @@ with Shell(Connect.model_validate_json(sys.argv[1]), root=False) as shell:
 """
 
 
+@pytest.fixture(autouse=True)
+def sharing(no_shared_connections: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Share connections, as users do."""
+    del no_shared_connections
+    monkeypatch.delenv(VARIABLE)
+
+
 @pytest.fixture
 def sshd(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
     """A server, and a runtime folder of its own."""
     with running_sshd() as running:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(running.runtime))
-        monkeypatch.delenv(VARIABLE, raising=False)
         yield running
 
 
