@@ -82,6 +82,13 @@ def starts_processes() -> None:
     """Put a test into the process tier whose subject, not the test itself, starts a process, connects or waits."""
 
 
+@pytest.fixture(autouse=True)
+def no_shared_connections(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each command log in for itself: an `ssh` of a test's own shares nothing. Tests on the box do as users do."""
+    if not request.path.is_relative_to(BOX):
+        monkeypatch.setenv("HERD_SSH_PERSIST", "0")
+
+
 @cache
 def _place(fixture: Callable[..., object]) -> tuple[Path, str]:
     return Path(inspect.getfile(fixture)), fixture.__name__

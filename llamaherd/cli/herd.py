@@ -46,6 +46,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Check and measure": {
         "status": "Show servers, streams, speeds and GPUs of the fleet.",
         "verify": "Check the running servers against the plan.",
+        "doctor": "Report what is wrong here and on the hosts, with the fix.",
         "bench": "Measure how fast a running server is.",
         "compare": "Compare two measurements, with a verdict on each speed.",
         "tune": "Search for settings that make an instance faster.",

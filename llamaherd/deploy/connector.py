@@ -219,7 +219,8 @@ class RigConnector(BaseConnector):
         given = ReceiveInput(remote_filename, size, tuple(map(str, settled)), STANDING, total)
         document = request("llamaherd.store.receive", given)
         try:
-            with file.open("rb") as data, self._shell(root=False) as shell:
+            # On a connection of its own: the transfer would delay the others of a shared connection.
+            with file.open("rb") as data, self._shell(root=False, fresh=True) as shell:
                 patience = Patience(SEND_SILENCE, total, f"receiving {file.name}")
                 program = packed_program(self._own_roles)
                 return shell.send(program, document, data, Events(host_output.hear), patience) == 0

@@ -7,7 +7,7 @@ import select
 import selectors
 import subprocess
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -15,8 +15,9 @@ from typing import BinaryIO, Self, TypeVar
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.program import GO, MISSING, SEND, Events, Program, bootstrap, packed_program, parse_event, request
+from llamaherd.host.shared_connection import JOIN_SECONDS, is_open, shared_socket
 from llamaherd.host.signals import end_with_parent
-from llamaherd.host.ssh import Forward, RemoteError, argv, lost, not_started, place, require_key
+from llamaherd.host.ssh import SSH_ENDED, Forward, RemoteError, argv, lost, not_started, place, require_key
 from llamaherd.host.time_limits import show_limit
 from llamaherd.inventory.schema import Connect
 from llamaherd.text.numbers import show_size
@@ -200,12 +201,42 @@ class Shell:
         forward: Forward | None = None,
         login_seconds: float | None = None,
     ) -> None:
-        """Log in. `forward` lasts as long as the shell. Raise RemoteError."""
+        """Log in, on the shared connection of the host if there is one. `forward` lasts as long as the shell.
+
+        A shell with `fresh` or `forward` has a connection of its own. Raise RemoteError.
+        """
         require_key(connect)
         self._connect = connect
         self._err = b""
-        command = argv(connect, root=root, note_key=note_key, fresh=fresh)
+        self._shared = None if fresh or forward else shared_socket(connect)
+        command = argv(connect, root=root, note_key=note_key, fresh=fresh or bool(forward), shared=self._shared)
         command[1:1] = forward.options if forward else ()
+        seconds = LOGIN_SECONDS if login_seconds is None else login_seconds
+        if self._shared and self._shared.exists() and self._joined(command, seconds):
+            return
+        self._start(command)
+        self._log_in(Patience.within(seconds))
+
+    def _joined(self, command: Sequence[str], seconds: float) -> bool:
+        """Log in on the shared connection. Return False if that connection is dead: later clients do not find it.
+
+        Raise RemoteError if the connection works, and the login does not.
+        """
+        assert self._shared
+        self._start(command)
+        try:
+            self._log_in(Patience.within(min(seconds, JOIN_SECONDS)))
+        except RemoteError:
+            code = self._process.poll()
+            if code is not None and 0 <= code < SSH_ENDED:  # of a program on the host
+                raise
+            self._shared.unlink(missing_ok=True)
+            self._err = b""
+            return False
+        return True
+
+    def _start(self, command: Sequence[str]) -> None:
+        """Start the client. Raise RemoteError."""
         try:
             # llamaherd/host/ssh.py reads the client's messages, in English.
             self._process = subprocess.Popen(
@@ -223,11 +254,6 @@ class Shell:
             raise RemoteError(
                 f"there is no `{error.filename}` on this machine", "install the package openssh-client"
             ) from None
-        try:
-            self._log_in(Patience.within(LOGIN_SECONDS if login_seconds is None else login_seconds))
-        except BaseException:
-            self.close()
-            raise
 
     def __enter__(self) -> Self:
         """Return the shell."""
@@ -427,6 +453,14 @@ class Shell:
                 return
 
     def _log_in(self, patience: Patience) -> None:
+        """Wait for the shell. End the client if that fails."""
+        try:
+            self._wait_for_shell(patience)
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait_for_shell(self, patience: Patience) -> None:
         """Wait for the shell. The output of its start files and of the client is discarded."""
         try:
             out = self._until(_MARK, b"echo '" + _MARK.rstrip() + b"'\n", patience)
@@ -470,7 +504,9 @@ class Shell:
 
     def _require_end(self, patience: Patience) -> None:
         """Raise RemoteError if the connection was lost before the script ended."""
-        if problem := lost(self._connect, self._ended(patience), self._err.decode(errors="replace")):
+        code = self._ended(patience)
+        ended = code == SSH_ENDED and self._shared is not None and not is_open(self._shared)
+        if problem := lost(self._connect, code, self._err.decode(errors="replace"), shared_ended=ended):
             raise problem
 
     def _ended(self, patience: Patience) -> int:

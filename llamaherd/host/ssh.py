@@ -36,7 +36,10 @@ ROOT_SHELL = 'export LC_ALL=C; if [ "$(id -u)" = 0 ]; then exec sh -s; else exec
 
 LOGIN_SHELL = "exec sh -s"
 
-_SSH_ENDED = 255
+PERSIST_SECONDS = 60
+"""Seconds for which an unused shared connection stays open."""
+
+SSH_ENDED = 255
 """The exit code of the ssh client if the client itself fails."""
 
 _USUAL_PORT = 22
@@ -60,17 +63,28 @@ class UnknownHostKeyError(RemoteError):
     """The key of a host is in no file of known hosts."""
 
 
-def argv(connect: Connect, *, root: bool = True, note_key: bool = False, fresh: bool = False) -> list[str]:
+def argv(
+    connect: Connect,
+    *,
+    root: bool = True,
+    note_key: bool = False,
+    fresh: bool = False,
+    shared: Path | None = None,
+) -> list[str]:
     """Return the command that reads a script on stdin. The ssh client's own files decide what the inventory omits.
 
     With `note_key`, the client accepts and stores the key of an unknown host, unless the inventory has `known_hosts:`.
-    With `fresh`, the client shares no connection.
+    With `fresh`, the client shares no connection. `shared` is the socket of a connection that it shares.
     """
     shell = ROOT_SHELL if root else LOGIN_SHELL
     if connect.host == LOCAL:
         return ["sh", "-c", shell]
     options = ["BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=15"]
-    options += ["ControlMaster=no", "ControlPath=none"] if fresh else []
+    if fresh:
+        options += ["ControlMaster=no", "ControlPath=none"]
+    elif shared:
+        options += ["ControlMaster=auto", f"ControlPath={ssh_option(shared)}", f"ControlPersist={PERSIST_SECONDS}"]
+        options += ["ClearAllForwardings=yes"]  # ports would stay taken as long as the connection
     if connect.key:
         options += [f"IdentityFile={ssh_option(connect.key)}", "IdentitiesOnly=yes"]
     if connect.known_hosts:
@@ -152,7 +166,7 @@ def why_not_run(connect: Connect, code: int, err: str) -> RemoteError | None:
     for sign, message, help_ in _SUDO:
         if sign in err:
             return RemoteError(message.format(place=place(connect), user=connect.user or "the login user"), help_)
-    if code != _SSH_ENDED or connect.host == LOCAL:
+    if code != SSH_ENDED or connect.host == LOCAL:
         return None
     if _NOT_THROUGH in err:
         return _not_through(connect, err)
@@ -187,9 +201,12 @@ def not_started(connect: Connect, code: int, err: str, out: str) -> RemoteError:
     )
 
 
-def lost(connect: Connect, code: int, err: str) -> RemoteError | None:
-    """Return the error of a connection that was lost before the script ended; None if it was not lost."""
-    if code != _SSH_ENDED or connect.host == LOCAL or not any(sign in err for sign in _LOST):
+def lost(connect: Connect, code: int, err: str, *, shared_ended: bool = False) -> RemoteError | None:
+    """Return the error of a connection that was lost before the script ended; None if it was not lost.
+
+    If a shared connection has ended, the client prints nothing.
+    """
+    if code != SSH_ENDED or connect.host == LOCAL or not (shared_ended or any(sign in err for sign in _LOST)):
         return None
     return RemoteError(
         f"the connection to {place(connect)} was lost while a command ran",

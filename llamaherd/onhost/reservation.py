@@ -185,17 +185,18 @@ def unlock(given: UnlockInput, system: System) -> Unlocked:
         if not found:
             return Unlocked("held", holder)
         pid = int(found[1])
-        if _has_open(pid, lock.path, system):
+        if has_open(pid, lock.path, system):
             system.kill(pid)
         for _ in range(KILL_SECONDS):
             # Another run may have waited for the lock, and hold it now.
-            if not _has_open(pid, lock.path, system):
+            if not has_open(pid, lock.path, system):
                 return Unlocked("broken", holder)
             system.sleep(1)
         return Unlocked("held", holder)
 
 
-def _has_open(pid: int, path: str, system: System) -> bool:
+def has_open(pid: int, path: str, system: System) -> bool:
+    """Return whether a process has this file open."""
     folder = f"/proc/{pid}/fd"
     return any(system.target(f"{folder}/{name}") == path for name in system.names(folder))
 

@@ -405,7 +405,7 @@ def inspect(given: StatusInput, system: System) -> HostStatus:
         servers=servers.found,
         cards=cards.found if cards else (),
         driver=cards.why if cards else "",
-        release=_newest_release(system),
+        release=newest_release(system),
         gateway=front.found if front else None,
         gateway_error=front.error if front else None,
     )
@@ -479,7 +479,8 @@ def _why(program: str, ended: Ended) -> str:
     return "" if ended.ok else _CONTROL.sub(" ", text.partition("\n")[0])[:_MOST_WHY]
 
 
-def _newest_release(system: System) -> ReleaseStatus | None:
+def newest_release(system: System) -> ReleaseStatus | None:
+    """Return the newest release of the host; None if there is none."""
     numbers = [int(found[1]) for name in system.names(str(RELEASES)) if (found := _NUMBERED.fullmatch(name))]
     text = system.read(f"{RELEASES}/{max(numbers)}.json", _MOST_RELEASE) if numbers else None
     return None if text is None else ReleaseStatus(max(numbers), text)

@@ -45,7 +45,7 @@ def fleet(tmp_path: Path) -> Path:
     program = tmp_path / "bin" / "ssh"
     program.parent.mkdir()
     program.write_text(
-        f"#!{sys.executable}\nimport json, sys\n"
+        f"#!{sys.executable}\nimport json, sys\nif '-G' in sys.argv:\n    sys.exit(0)\n"
         f"with open({str(tmp_path / 'called')!r}, 'a') as log:\n    print(json.dumps(sys.argv[1:]), file=log)\n"
         "print('ssh: connect to host duo port 22: Connection refused', file=sys.stderr)\nsys.exit(255)\n"
     )
@@ -60,7 +60,9 @@ def called(fleet: Path, command: tuple[str, ...]) -> tuple[list[list[str]], str]
     ended = subprocess.run(
         command,
         cwd=fleet,
-        env=os.environ | {"PATH": f"{fleet.parent / 'bin'}:{os.environ['PATH']}", "HERD_INVENTORY": str(fleet)},
+        env=os.environ
+        | {"PATH": f"{fleet.parent / 'bin'}:{os.environ['PATH']}", "HERD_INVENTORY": str(fleet)}
+        | {"HERD_SSH_PERSIST": ""},
         capture_output=True,
         text=True,
         check=False,
@@ -79,6 +81,7 @@ def test_all_commands_log_in_alike(fleet: Path, connect: str) -> None:
         assert "nothing listens for SSH at" in said, name
         assert "that sshd runs there" in said, name
         (ways[name],) = calls
+    assert all("ControlMaster=auto" in way for way in ways.values())
     notes = {name for name, way in ways.items() if NOTES in way}
     assert notes == (set() if "known_hosts" in CONNECTS[connect] else {"up", "pyinfra"})
     for name in notes:

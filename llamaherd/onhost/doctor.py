@@ -1,0 +1,84 @@
+"""Inspect what makes a host fail that no role declares: its clock, disks, failed units, and an interrupted run."""
+
+from __future__ import annotations
+
+import platform
+import re
+from dataclasses import dataclass
+
+from llamaherd.layout import EXCHANGE, LOCKS
+from llamaherd.onhost.reservation import has_open
+from llamaherd.onhost.status import ReleaseStatus, newest_release
+from llamaherd.onhost.system import System
+from llamaherd.onhost.verbs import Verb
+
+_SECONDS = 5
+_MOST_UNITS, _MOST_NAME = 50, 200
+_HOLDER = re.compile(r"(?:^| )process ([0-9]{1,10})$")
+_RUN_LOCK = str(LOCKS / "run")
+
+
+@dataclass(frozen=True)
+class DoctorInput:
+    """The folders whose free space counts."""
+
+    folders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DiskSpace:
+    """A folder and the bytes that are free there."""
+
+    folder: str
+    free: int
+
+
+@dataclass(frozen=True)
+class DoctorFacts:
+    """The state of a host. `clock` are seconds since 1970. `failed` are units; None if systemd did not respond.
+
+    `holder` is the user and machine of a run that holds the lock of the host. `interrupted`: a run that exchanged
+    servers did not finish.
+    """
+
+    clock: float
+    python: str
+    disks: tuple[DiskSpace, ...] = ()
+    failed: tuple[str, ...] | None = ()
+    holder: str = ""
+    interrupted: bool = False
+    release: ReleaseStatus | None = None
+
+
+def inspect(given: DoctorInput, system: System) -> DoctorFacts:
+    """Return the state of the host. Nothing is changed."""
+    spaces = [(folder, system.free(folder)) for folder in given.folders]
+    return DoctorFacts(
+        clock=system.clock(),
+        python=platform.python_version(),
+        disks=tuple(DiskSpace(folder, free) for folder, free in spaces if free is not None),
+        failed=_failed_units(system),
+        holder=_lock_holder(system),
+        interrupted=system.entry(str(EXCHANGE)) is not None,
+        release=newest_release(system),
+    )
+
+
+def _failed_units(system: System) -> tuple[str, ...] | None:
+    """Return the units that failed; None if systemd did not respond."""
+    words = ("list-units", "--state=failed", "--plain", "--no-legend", "--full", "--no-pager")
+    ended = system.run(["systemctl", *words], seconds=_SECONDS)
+    if not ended.ok:
+        return None
+    names = [line.split()[0][:_MOST_NAME] for line in ended.out.splitlines() if line.strip()]
+    return tuple(names[:_MOST_UNITS])
+
+
+def _lock_holder(system: System) -> str:
+    """Return the holder of the lock of a run; empty if it is free. A killed run leaves its name, and not its lock."""
+    holder = (system.read(_RUN_LOCK) or "").strip()
+    found = _HOLDER.search(holder)
+    return holder[:_MOST_NAME] if found and has_open(int(found[1]), _RUN_LOCK, system) else ""
+
+
+VERBS = {"inspect": Verb(DoctorInput, inspect)}
