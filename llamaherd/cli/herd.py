@@ -50,6 +50,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "report": "Show all measurements on one page.",
     },
     "Serve users": {
+        "chat": "Chat with a running server.",
+        "ssh": "Open a shell on a host, or run a command there.",
         "gateway": "Show the state of the gateway, or print its CA.",
         "users": "Manage gateway users and their API keys.",
         "clients": "Print the settings with which a program uses the gateway.",

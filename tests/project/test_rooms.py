@@ -29,7 +29,14 @@ EDGES = (
     *("measure/bench/measurement.py", "measure/bench/reservation.py", "measure/bench/session.py"),
     *("measure/bench/url_target.py", "measure/client/http_client.py", "measure/meter/meter.py"),
     *("measure/trials/gate.py", "measure/trials/trial.py"),
-    *("host/remote.py", "host/ssh.py", "inventory/api_keys.py", "inventory/authority.py", "fleet/users.py"),
+    *(
+        "host/remote.py",
+        "host/ssh.py",
+        "host/tunnel.py",
+        "inventory/api_keys.py",
+        "inventory/authority.py",
+        "fleet/users.py",
+    ),
     *("onhost/docker_api.py", "onhost/gauges.py", "onhost/gpu_sources.py", "onhost/meter.py", "onhost/posix.py"),
     "onhost/system.py",
 )
