@@ -58,6 +58,14 @@ class ChatServer:
         """Its name in messages, `RIG/INSTANCE`."""
         return f"{self.rig}/{self.instance.name}"
 
+    def key(self) -> str | None:
+        """Return its API key, if it has one. Raise UserError if the key cannot be read."""
+        secret = self.instance.endpoint.key
+        try:
+            return read_key(secret) if secret else None
+        except UnreadableKeyError as error:
+            raise UserError(str(error), "put the key there") from None
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -162,18 +170,11 @@ class Chat:
         """Return the server's address, with its key. Connect if there is no connection. Raise UserError."""
         if self._tunnel is None or not self._tunnel.alive:
             self._opened.close()
-            key = self._key()
+            key = self._server.key()
             endpoint = self._server.instance.endpoint
             self._tunnel = self._opened.enter_context(Tunnel(self._server.connect, endpoint))
             self._target = Target(self._tunnel.url, key)
         return self._target
-
-    def _key(self) -> str | None:
-        secret = self._server.instance.endpoint.key
-        try:
-            return read_key(secret) if secret else None
-        except UnreadableKeyError as error:
-            raise UserError(str(error), "put the key there") from None
 
     def _error(self, failure: Failure) -> UserError:
         """Return the error of a failed request. If the connection failed, the next request opens a new one."""

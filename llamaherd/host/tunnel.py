@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Self
 
 from llamaherd.diagnostics.findings import UserError
@@ -14,9 +16,15 @@ from llamaherd.plan import Endpoint
 from llamaherd.text.quoting import url_host
 
 _CLOSING_SECONDS = 2
+_SIGN_SECONDS = 20
+"""Seconds between two lines from the host while nothing else happens."""
+_LONGEST_SECONDS = 20 * 86_400
 _PROHIBITED = "administratively prohibited"
 _REFUSED = "connect failed"
 """Words of the ssh client for a connection that it could not forward."""
+
+_FIRST_PORT, _PORTS = 20_000, 10_000
+"""Ports below those that systems give to programs by themselves."""
 
 
 class Tunnel:
@@ -52,6 +60,14 @@ class Tunnel:
     def alive(self) -> bool:
         """Return whether the connection to the host still exists."""
         return self._shell is None or self._shell.alive
+
+    def wait(self) -> None:
+        """Wait until the connection ends. Raise RemoteError then, with the reason."""
+        assert self._shell
+        patience = Patience(silence=3 * _SIGN_SECONDS, total=_LONGEST_SECONDS)
+        # It reads what the ssh client prints, too: a full pipe would block the client.
+        self._shell.run(f"while sleep {_SIGN_SECONDS}; do echo; done\n", lambda *_: None, patience)
+        raise RemoteError(f"the connection to {place(self._connect)} has ended", "run the command again")
 
     def failure(self) -> UserError | None:
         """Return why a request through the tunnel failed; None if the tunnel is not the reason.
@@ -93,3 +109,21 @@ def free_port() -> int:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]
         return port
+
+
+def steady_port(name: str) -> int:
+    """Return a port of this machine that is the same for the same name, or any free port if it is taken.
+
+    Browsers keep what a page stores by its port.
+    """
+    port = _FIRST_PORT + zlib.crc32(name.encode()) % _PORTS
+    return port if is_free(port) else free_port()
+
+
+def is_free(port: int) -> bool:
+    """Return whether a program may listen on this port of this machine's loopback."""
+    with socket.socket() as one, suppress(OSError):
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind(("127.0.0.1", port))
+        return True
+    return False

@@ -20,10 +20,24 @@ from tests.support.rigs import ROOT, changed, cpu_rig
 
 TAKE_AN_INVENTORY = (
     *("bench", "chat", "check", "clients", "compare", "diff", "drain", "fit", "gateway", "history", "lock", "models"),
-    *("plan", "preflight", "prune", "ready", "report", "rollback", "ssh", "status", "tune", "unlock", "up", "verify"),
+    *(
+        "open",
+        "plan",
+        "preflight",
+        "prune",
+        "ready",
+        "report",
+        "rollback",
+        "ssh",
+        "status",
+        "tune",
+        "unlock",
+        "up",
+        "verify",
+    ),
 )
 WITHOUT_JSON = (
-    *("clients", "completion", "drain", "explain", "init", "monitoring", "ready"),
+    *("clients", "completion", "drain", "explain", "init", "monitoring", "open", "ready"),
     *("schema", "rollback", "ssh", "unlock", "up", "users"),
 )
 
