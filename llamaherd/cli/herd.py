@@ -53,6 +53,9 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "report": "Show all measurements on one page.",
     },
     "Serve users": {
+        "chat": "Chat with a running server.",
+        "open": "Open a server's own page in the browser.",
+        "ssh": "Open a shell on a host, or run a command there.",
         "gateway": "Show the state of the gateway, or print its CA.",
         "users": "Manage gateway users and their API keys.",
         "clients": "Print the settings with which a program uses the gateway.",
@@ -76,6 +79,10 @@ MODULES: Mapping[str, str] = {
 """The modules of commands that share one. Other commands have a module of their name."""
 
 
+ATTRIBUTES: Mapping[str, str] = {"open": "open_"}
+"""The attributes of commands whose names are built-in functions."""
+
+
 class LazyGroup(click.Group):
     """A group of commands in which the module of a command is imported when the command is called or shows its help."""
 
@@ -89,7 +96,7 @@ class LazyGroup(click.Group):
         if super().get_command(ctx, cmd_name) is None:
             return None
         module = import_module(f"llamaherd.cli.{MODULES.get(cmd_name, cmd_name)}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, ATTRIBUTES.get(cmd_name, cmd_name))
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -6,7 +6,7 @@ import base64
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -85,17 +85,38 @@ def argv(
     elif shared:
         options += ["ControlMaster=auto", f"ControlPath={ssh_option(shared)}", f"ControlPersist={PERSIST_SECONDS}"]
         options += ["ClearAllForwardings=yes"]  # ports would stay taken as long as the connection
+    options += _identity(connect)
+    if note_key and not connect.known_hosts:
+        options += ["StrictHostKeyChecking=accept-new"]
+    command = ["ssh", "-T", *_where(connect), *_with_o(options)]
+    # After `--`, a host's name is not an option. The script is quoted twice: any program may be the login shell.
+    return [*command, "--", connect.host, f"sh -c '{shell}'"]
+
+
+def terminal_argv(connect: Connect, words: Sequence[str], shell: str, *, terminal: bool) -> list[str]:
+    """Return the command that runs words on a host for a user, or opens a login shell there without any.
+
+    The host's shell reads the words, as with `ssh`. With `terminal`, they run on a terminal. On this machine, `shell`
+    is the login shell.
+    """
+    if connect.host == LOCAL:
+        return [shell, "-c", " ".join(words)] if words else [shell, "-l"]
+    tty = ["-t"] if words and terminal else []
+    return ["ssh", *tty, *_where(connect), *_with_o(_identity(connect)), "--", connect.host, *words]
+
+
+def _identity(connect: Connect) -> list[str]:
+    """Return the options for the declared key and file of host keys."""
+    options: list[str] = []
     if connect.key:
         options += [f"IdentityFile={ssh_option(connect.key)}", "IdentitiesOnly=yes"]
     if connect.known_hosts:
         options += [f"UserKnownHostsFile={ssh_option(connect.known_hosts)}", "StrictHostKeyChecking=yes"]
-    elif note_key:
-        options += ["StrictHostKeyChecking=accept-new"]
-    command = ["ssh", "-T", *_where(connect)]
-    for option in options:
-        command += ["-o", option]
-    # After `--`, a host's name is not an option. The script is quoted twice: any program may be the login shell.
-    return [*command, "--", connect.host, f"sh -c '{shell}'"]
+    return options
+
+
+def _with_o(options: Iterable[str]) -> list[str]:
+    return [word for option in options for word in ("-o", option)]
 
 
 def host_key_prompt(connect: Connect) -> list[str]:
@@ -109,15 +130,7 @@ def host_key_prompt(connect: Connect) -> list[str]:
         options.append(f"UserKnownHostsFile={ssh_option(connect.known_hosts)}")
     if connect.key:
         options += [f"IdentityFile={ssh_option(connect.key)}", "IdentitiesOnly=yes"]
-    return [
-        "ssh",
-        "-T",
-        *_where(connect),
-        *(word for each in options for word in ("-o", each)),
-        "--",
-        connect.host,
-        "true",
-    ]
+    return ["ssh", "-T", *_where(connect), *_with_o(options), "--", connect.host, "true"]
 
 
 def _where(connect: Connect) -> list[str]:

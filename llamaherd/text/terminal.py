@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 _SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
@@ -21,6 +22,26 @@ def shown(text: str) -> str:
         return text
     text = _SURROGATE.sub("\ufffd", _SEQUENCE.sub("", text).replace("\t", " "))
     return "".join(c for c in text if c.isprintable())
+
+
+_JOINERS = "\u200c\u200d"
+"""Invisible characters that scripts and emojis consist of."""
+
+
+def streamed(piece: str) -> str:
+    """Return a piece of a longer text without control characters, except line breaks and tabs.
+
+    A sequence that a terminal executes may be split between two pieces, so only its first character is removed.
+    Unusual spaces are kept, and characters that change the direction of the text are removed.
+    """
+    if piece.isprintable():
+        return piece
+    piece = _SURROGATE.sub("\ufffd", piece)
+    return "".join(c for c in piece if c in "\n\t" or c in _JOINERS or unicodedata.category(c) not in _UNSAFE)
+
+
+_UNSAFE = frozenset({"Cc", "Cf", "Zl", "Zp"})
+"""Unicode's categories of control characters, and of separators that some terminals treat as line breaks."""
 
 
 def plain(text: str) -> str:

@@ -19,12 +19,13 @@ from llamaherd.cli.herd import main
 from tests.support.rigs import ROOT, changed, cpu_rig
 
 TAKE_AN_INVENTORY = (
-    *("bench", "check", "clients", "compare", "diff", "drain", "fit", "gateway", "history", "lock", "models"),
-    *("plan", "preflight", "prune", "ready", "report", "rollback", "show", "status", "tune", "unlock", "up", "verify"),
+    *("bench", "chat", "check", "clients", "compare", "diff", "drain", "fit", "gateway", "history", "lock", "models"),
+    *("open", "plan", "preflight", "prune", "ready", "report", "rollback", "show", "ssh", "status", "tune", "unlock"),
+    *("up", "verify"),
 )
 WITHOUT_JSON = (
-    *("clients", "completion", "drain", "explain", "init", "monitoring", "ready"),
-    *("schema", "rollback", "unlock", "up", "users"),
+    *("clients", "completion", "drain", "explain", "init", "monitoring", "open", "ready"),
+    *("schema", "rollback", "ssh", "unlock", "up", "users"),
 )
 
 

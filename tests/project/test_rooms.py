@@ -35,6 +35,7 @@ EDGES = (
         "host/remote.py",
         "host/shared_connection.py",
         "host/ssh.py",
+        "host/tunnel.py",
         "inventory/api_keys.py",
         "inventory/authority.py",
         "fleet/users.py",

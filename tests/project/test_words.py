@@ -27,7 +27,7 @@ VERBS = frozenset(
     re.findall(
         r"\w+",
         """
-        Accept Add Adopt Allow Announce Append Apply Arm Assign Attach Await Begin Blame Bound Break Build Cache
+        Accept Add Adopt Allow Announce Append Apply Arm Assign Attach Await Begin Blame Bound Break Build Cache Chat
         Call Change Charge Check Choose Clear Close Collect Combine Compare Compile Complete Compute Configure Connect
         Continue Convert Copy Count Create Cut Declare Decode Delete Derive Describe Disarm Discard Divide Download
         Drain Draw Drop Encode End Ensure Escape Estimate Exit Expand Explain Export Extract Fail Fetch Fill Filter

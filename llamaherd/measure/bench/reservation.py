@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,7 +9,8 @@ from typing import Literal, Self
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.remote import Patience, Shell
-from llamaherd.host.ssh import Forward, RemoteError, place
+from llamaherd.host.ssh import Forward, RemoteError
+from llamaherd.host.tunnel import forwarding_error, free_port
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.layout import LOCKS
@@ -21,7 +21,6 @@ from llamaherd.text.numbers import parse_real
 from llamaherd.text.quoting import url_host
 
 _LOCK_SECONDS = 60
-_PROHIBITED = "administratively prohibited"
 _LETTERS = 200
 """Letters of the holder's name."""
 
@@ -77,12 +76,7 @@ class ServerConnection:
         self._patience.renew(_LOCK_SECONDS)
         with suppress(UserError):
             list(self._said)
-        if not any(_PROHIBITED in line for line in self._shell.complaints):
-            return None
-        return UserError(
-            f"the SSH server of {place(self._connect)} forwards no ports, but its servers are reached through it",
-            "allow it in sshd_config there: `AllowTcpForwarding local`",
-        )
+        return forwarding_error(self._connect, self._shell.complaints)
 
     def _key(self) -> str | None:
         try:
@@ -100,14 +94,6 @@ class ServerConnection:
             return
         *_, why = ("it does not report why", *shell.complaints)
         raise RemoteError(f"the lock of this host cannot be taken: {why}", f"inspect {LOCKS} there")
-
-
-def free_port() -> int:
-    """Return a port of this machine that is free."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 _SILENCE = 120

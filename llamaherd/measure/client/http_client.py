@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
@@ -94,6 +95,10 @@ class Events:
             self._data = []
 
 
+OnText = Callable[[str, str], None]
+"""Receives the model's thoughts and the text of its response, piece by piece as they arrive."""
+
+
 @dataclass
 class Reading:
     """What has arrived so far of one response of a chat, of a completion, or of llama.cpp's own API."""
@@ -104,6 +109,7 @@ class Reading:
     usage: Usage | None = None
     finish: str | None = None
     done: bool = False
+    on_text: OnText | None = None
 
     def take(self, data: bytes, at: float) -> None:
         """Add the data of an event that arrived at this time. Raise NonsenseError and RefusedError."""
@@ -114,25 +120,30 @@ class Reading:
         if "error" in event:
             raise RefusedError(error_text(event) or "it reports an error without a message")
         self._take_figures(event)
-        if text := self._take_text(event):
+        thought, said = self._take_text(event)
+        if text := thought + said:
+            if self.on_text:
+                self.on_text(thought, said)
             self.texts.append(text)
             tokens = self.timings.predicted_n if self.timings and "timings" in event else None
             self.pieces.append(Piece(at, len(text), tokens))
             if len(self.pieces) > MOST_PIECES:
                 raise NonsenseError(f"sends more than {MOST_PIECES:,} pieces")
 
-    def _take_text(self, event: dict[str, Any]) -> str:
-        """Return the text of an event, with the model's thoughts: they are tokens like any other."""
+    def _take_text(self, event: dict[str, Any]) -> tuple[str, str]:
+        """Return the model's thoughts and the text of its response in an event: both are tokens."""
+        thoughts: list[object] = []
         texts: list[object] = [event.get("content")]
         for choice in _objects(event.get("choices")):
             delta = choice.get("delta")
             delta = delta if isinstance(delta, dict) else {}
-            texts += [choice.get("text"), delta.get("reasoning_content"), delta.get("reasoning"), delta.get("content")]
+            thoughts += [delta.get("reasoning_content"), delta.get("reasoning")]
+            texts += [choice.get("text"), delta.get("content")]
             self.finish = _text(choice.get("finish_reason")) or self.finish
         if event.get("stop") is True:
             self.finish = _text(event.get("stop_type")) or self.finish or "stop"
             self.done = True
-        return "".join(text for text in texts if isinstance(text, str))
+        return _joined(thoughts), _joined(texts)
 
     def _take_figures(self, event: dict[str, Any]) -> None:
         if isinstance(found := event.get("timings"), dict):
@@ -187,6 +198,10 @@ def _object(data: bytes) -> dict[str, Any]:
 
 def _objects(value: object) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _joined(values: list[object]) -> str:
+    return "".join(value for value in values if isinstance(value, str))
 
 
 def _text(value: object) -> str | None:
@@ -277,17 +292,22 @@ Clock = Callable[[], float]
 
 
 def stream_answer(
-    target: Target, path: str, body: Mapping[str, Any], patience: Patience = Patience(), clock: Clock = time.monotonic
+    target: Target,
+    path: str,
+    body: Mapping[str, Any],
+    patience: Patience = Patience(),
+    clock: Clock = time.monotonic,
+    on_text: OnText | None = None,
 ) -> Answer | Failure:
     """Send a request, and return the streamed response; `path` is added to the target's URL."""
-    return run_exchange(_Streamed, target, path, {**body, "stream": True}, patience, clock)
+    return run_exchange(partial(_Streamed, on_text), target, path, {**body, "stream": True}, patience, clock)
 
 
 T = TypeVar("T")
 
 
 def run_exchange(
-    kind: type[Exchange[T]],
+    kind: Callable[[http.client.HTTPConnection, str | None, Patience, Clock], Exchange[T]],
     target: Target,
     path: str,
     body: Mapping[str, Any] | None,
@@ -297,11 +317,11 @@ def run_exchange(
     """Send a request, and return its response of this kind. Without a body it is a GET."""
     try:
         connection, prefix = _connection(target, patience)
-        headers = _headers(target, kind.accepted)
+        exchange = kind(connection, target.key, patience, clock)
+        headers = _headers(target, exchange.accepted)
         data = None if body is None else json.dumps(body).encode()
     except (ValueError, http.client.InvalidURL) as error:
         return failure("path", f"no request can be sent to the server: {short(str(error))}")
-    exchange = kind(connection, target.key, patience, clock)
     try:
         return exchange.run(prefix + path, data, headers)
     finally:
@@ -407,11 +427,15 @@ class _Streamed(Exchange[Answer]):
 
     accepted = "text/event-stream"
 
+    def __init__(self, on_text: OnText | None, *exchange: Any) -> None:
+        super().__init__(*exchange)
+        self._on_text = on_text
+
     def _taken(self, response: http.client.HTTPResponse, sent: float) -> Answer | Failure:
         kind = response.headers.get_content_type()
         if kind != self.accepted:
             raise NonsenseError(f"does not stream: its response is {short(kind)}")
-        reading = Reading()
+        reading = Reading(on_text=self._on_text)
         try:
             self._read(response, sent, reading)
         finally:

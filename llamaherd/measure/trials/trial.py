@@ -16,12 +16,12 @@ from llamaherd.host.host_lock import HostLock
 from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.host.remote import Patience, Shell
 from llamaherd.host.ssh import Forward, RemoteError
+from llamaherd.host.tunnel import free_port
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.layout import ARMS_TEXT, BESIDE_UNITS, KEPT, arm_of
 from llamaherd.measure.bench.depth import Ladder
 from llamaherd.measure.bench.job import WorkloadContext
-from llamaherd.measure.bench.reservation import free_port
 from llamaherd.measure.client.endpoint import Served, estimate_prompt
 from llamaherd.measure.client.http_client import Answer, Failure, Target
 from llamaherd.measure.client.requests import Requests, RequestSpec
