@@ -43,6 +43,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Check and measure": {
         "status": "Show servers, streams, speeds and GPUs of the fleet.",
+        "logs": "Print the log of a server, and follow it.",
         "verify": "Check the running servers against the plan.",
         "bench": "Measure how fast a running server is.",
         "compare": "Compare two measurements, with a verdict on each speed.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -11,7 +11,9 @@ from click.shell_completion import CompletionItem
 from llamaherd.cli.common import declared_rigs, echo
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.diagnostics.spelling import nearest_name
-from llamaherd.inventory.schema import Rig
+
+if TYPE_CHECKING:
+    from llamaherd.inventory.schema import Rig
 
 
 class Target(NamedTuple):
