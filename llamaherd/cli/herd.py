@@ -35,6 +35,11 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "preflight": "Compare each host with the plan, without changing it.",
         "diff": "Show what `herd up` would change, and why.",
         "up": "Apply the plan to the hosts.",
+        "stop": "Stop a server.",
+        "start": "Start a server that was stopped or paused.",
+        "restart": "Restart a server.",
+        "pause": "Stop a server until a time, for example for a game.",
+        "resume": "End the pause of a server.",
         "history": "List the releases of each host.",
         "rollback": "Restore the servers of an earlier release.",
         "unlock": "Break the lock of a run on a host.",
@@ -64,7 +69,16 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-MODULES: Mapping[str, str] = {"clients": "users", "drain": "gateway", "ready": "gateway", "rollback": "history"}
+MODULES: Mapping[str, str] = {
+    "clients": "users",
+    "drain": "gateway",
+    "ready": "gateway",
+    "rollback": "history",
+    "stop": "servers",
+    "start": "servers",
+    "restart": "servers",
+    "resume": "pause",
+}
 """The modules of commands that share one. Other commands have a module of their name."""
 
 

@@ -44,7 +44,7 @@ def print_log(options: LogsOptions) -> None:
 
 def log_input(rig: Rig, target: Target, options: LogsOptions) -> LogsInput:
     """Return the input of the verb. A member of a group has the log of the group's server."""
-    server = rig.server_of(target.instance) if target.instance in rig.instances else target.instance
+    server = target.server(rig)
     backend = rig.instances[rig.servers[server][0]].backend
     default = DEFAULT_LINES if options.since is None else MOST_LINES
     return LogsInput(

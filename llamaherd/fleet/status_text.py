@@ -34,6 +34,8 @@ def status_summary(now: FleetSnapshot) -> str:
     """Return a summary of all rigs in a line."""
     every = [each for rig in now.rigs for each in rig.instances]
     serves = f"{sum(each.ok for each in every)} of {len(every)} instances serve"
+    paused = sum(each.state == "paused" for each in every)
+    serves += f", {paused} paused" if paused else ""
     away = sum(bool(rig.away) for rig in now.rigs)
     hosts = f", {away} of {len(now.rigs)} rigs unreachable" if away else ""
     address = f", {now.address.line}" if now.address and now.address.ok else ""
@@ -126,7 +128,7 @@ Paint = Callable[[str, str], str]
 
 COLOURS = {
     **dict.fromkeys(("serves", "up"), "green"),
-    **dict.fromkeys(("busy", "loads", "draining"), "yellow"),
+    **dict.fromkeys(("busy", "loads", "draining", "paused"), "yellow"),
     **dict.fromkeys(("hangs", "down", "away"), "red"),
 }
 """The colours of states."""
@@ -146,6 +148,9 @@ def status_lines(now: FleetSnapshot, width: int | None, paint: Paint) -> Iterato
         # It ends in its fix: nothing of it is cut off.
         lines = wrap(shown(problem), width, subsequent_indent="  ") if width else [shown(problem)]
         yield from (paint(_cut(line, width), "red") for line in lines)
+    for pause in now.pauses:
+        lines = wrap(shown(pause), width, subsequent_indent="  ") if width else [shown(pause)]
+        yield from (paint(_cut(line, width), "yellow") for line in lines)
     for table in status_tables(now):
         yield ""
         yield from _table_lines(table, width, paint)
