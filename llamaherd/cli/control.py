@@ -100,13 +100,13 @@ def _print_results(
     rig: Rig, chosen: Sequence[InstancePlan], found: Mapping[str, ServerResult], options: ControlOptions
 ) -> None:
     """Print the result of each server, or all as JSON. End the program if one of them failed."""
-    results = {each: found[each.name] for each in chosen if each.name in found}
-    ok = len(results) == len(chosen) and not any(each.why for each in results.values())
+    results = [(each, found[each.name]) for each in chosen if each.name in found]
+    ok = len(results) == len(chosen) and not any(each.why for _, each in results)
     if options.as_json:
-        servers = [_as_json(rig, server, each) for server, each in results.items()]
+        servers = [_as_json(rig, server, each) for server, each in results]
         click.echo(json.dumps({"schema": 1, "ok": ok, "rigs": [{"rig": rig.rig, "servers": servers}]}))
     else:
-        for server, each in results.items():
+        for server, each in results:
             target = f"{rig.rig}/{server.name}"
             if each.why:
                 echo(f"error: {target}: {each.why}\n  help: `herd logs {target}` shows more", err=True)

@@ -84,10 +84,10 @@ def _body(model: str) -> str:
 def judge(judging: Judging) -> Verified:
     """Return the checks of the gateway."""
     made = judging.plan.gateway
-    return Verified(checks=tuple(gateway_checks(judging.rig.rig, made, judging.answers))) if made else Verified()
+    return Verified(checks=tuple(gateway_checks(made, judging.answers, judging.rig.rig))) if made else Verified()
 
 
-def gateway_checks(rig: str, made: GatewayPlan, answers: ProbeOutputs) -> Iterator[Check]:
+def gateway_checks(made: GatewayPlan, answers: ProbeOutputs, rig: str) -> Iterator[Check]:
     """Yield checks of the unit, its files' access, refused requests, and each model's response."""
     stopped = frozenset(answers.get(("gateway paused", ""), "").split())
     yield service_check("gateway", answers.get(("gateway unit", ""), ""), GATEWAY_UNIT)
