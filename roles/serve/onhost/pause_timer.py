@@ -40,6 +40,9 @@ After=network-online.target docker.service
 Type=oneshot
 ExecStart=/usr/bin/python3 -I {folder}/program.pyz {folder}/resume.json
 TimeoutStartSec=infinity
+# Another run may keep the host for longer than this waits.
+Restart=on-failure
+RestartSec=60
 """
 
 

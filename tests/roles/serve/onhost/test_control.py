@@ -213,8 +213,8 @@ def test_a_server_that_fails_after_its_pause_is_down_and_not_paused() -> None:
     run_pause(given("chat"), made, made)
     made.fates[instance_of(PLAN, "chat").spec] = "does not load"
     made.time += HOUR
-    with pytest.raises(FailedError, match="llama-chat does not serve after its pause: it is not healthy after"):
-        run_end(PauseEndInput(server("chat")), made, made)
+    run_end(PauseEndInput(server("chat")), made, made)
+    assert "llama-chat does not serve after its pause: it is not healthy after" in made.log[-1]
     assert (left(made), leftovers(made)) == ({}, [])
 
 
@@ -243,6 +243,17 @@ def test_another_run_keeps_the_host() -> None:
     assert "`herd unlock box` breaks its lock" in error.value.fix
     assert made.log[-1] == "waiting for another run on this host, by tom@laptop, for up to 60 s"
     assert serves(made, "chat")
+
+
+def test_a_pause_ends_later_where_another_run_keeps_the_host() -> None:
+    made = host("chat")
+    run_pause(given("chat"), made, made)
+    made.time += HOUR
+    made.holders["run"] = "tom@laptop"
+    with pytest.raises(FailedError, match="another run changes this host, by tom@laptop"):
+        run_end(PauseEndInput(server("chat")), made, made)
+    assert left(made) == {"chat": 0}
+    assert "\nRestart=on-failure\n" in made.files["/etc/systemd/system/llamaherd-resume-chat.service"].text
 
 
 def test_an_absent_server_is_named_before_another_one_is_stopped() -> None:
