@@ -274,7 +274,7 @@ def verified(_: Path, data: bytes) -> str:
         return refused(error.message, error.help)
     with redirect_stdout(StringIO()):
         found = verify.judge_host(RIG, PLAN, ROLES, facts)
-        print_report(found)
+        print_report(found, TOLD, verbose=True)
         json.dumps(found.as_json(), allow_nan=False)
     for check in (
         *found.machine,

@@ -151,6 +151,11 @@ EXCHANGE = KEPT / ".exchange"
 REFUSED = STATE / "refused"
 """A file for each server that was rolled back: the refused spec, the time and the reason."""
 
+PAUSED = STATE / "paused"
+"""A folder for each server that is paused: the end of its pause, and the program that starts the server then."""
+TIMER_STAMPS = PurePosixPath("/var/lib/systemd/timers")
+"""A file for each timer with `Persistent=`: systemd compares its time with the timer at a boot."""
+
 PROBATION_RUN = PurePosixPath("/run/llamaherd/probation")
 """The input of probations, a file for each server. A reboot removes the files and ends every probation."""
 
@@ -208,6 +213,11 @@ def beside_of(instance: str) -> str:
 def probation_of(instance: str) -> str:
     """Return the name of the unit that watches an instance's server after a switch."""
     return f"llamaherd-probation-{instance}"
+
+
+def resume_of(instance: str) -> str:
+    """Return the name of the timer, and of its service, that ends the pause of an instance's server."""
+    return f"llamaherd-resume-{instance}"
 
 
 def arm_of(instance: str, arm: str) -> str:

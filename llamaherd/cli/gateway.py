@@ -13,7 +13,14 @@ from click.shell_completion import CompletionItem
 
 from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, fail, inventory_option, json_option, read_or_exit
 from llamaherd.diagnostics.findings import InventoryError, UserError
-from llamaherd.fleet.gateway import DeclaredGateway, declared_gateway, drain_server, query_gateways, ready_server
+from llamaherd.fleet.gateway import (
+    DeclaredGateway,
+    declared_gateway,
+    drain_server,
+    query_gateways,
+    ready_server,
+    with_pauses,
+)
 from llamaherd.fleet.gateway_snapshot import GatewaySnapshot, address_line, ending_line, gateway_lines
 from llamaherd.host.remote import RemoteError
 from llamaherd.inventory.authority import KEY, make_root, root_in
@@ -44,6 +51,8 @@ def status(inventory: Path | None, as_json: bool) -> None:
 
     If two gateways share a virtual address, it also shows which of them holds the address.
 
+    A server that `herd pause` has stopped is paused, not down.
+
     The exit code is 1 if a server is down or missing at the gateway, if a gateway does not respond, or if not exactly
     one gateway holds the virtual address.
 
@@ -54,7 +63,7 @@ def status(inventory: Path | None, as_json: bool) -> None:
     """
     try:
         declared = usable_gateway(inventory)
-        found = query_gateways(declared.hosts)
+        found = with_pauses(declared.rigs, query_gateways(declared.hosts))
     except UserError as error:
         fail(error, UNUSABLE)
     values = [_print_gateway(rig, now, declared, as_json) for rig, now in found.items()]
@@ -123,8 +132,8 @@ def _print_gateway(
 
 def _print_models(rig: str, now: GatewaySnapshot, absent: tuple[str, ...]) -> None:
     """Print the models of one gateway, and its problems."""
-    down = f"{', '.join(now.down)} down" if now.down else "all servers are up"
-    echo(f"{rig}: {counted(len(now.models), 'model')}, {down}")
+    states = [f"{', '.join(each)} {state}" for each, state in ((now.down, "down"), (now.paused, "paused")) if each]
+    echo(f"{rig}: {counted(len(now.models), 'model')}, {'; '.join(states) or 'all servers are up'}")
     for line in gateway_lines(now):
         echo(line)
     for server in absent:

@@ -37,6 +37,11 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "show": "Show the desired state of each host.",
         "preflight": "Compare each host with the plan, without changing it.",
         "up": "Apply the plan to the hosts.",
+        "stop": "Stop a server.",
+        "start": "Start a server that was stopped or paused.",
+        "restart": "Restart a server.",
+        "pause": "Stop a server until a time, for example for a game.",
+        "resume": "End the pause of a server.",
         "history": "List the releases of each host.",
         "rollback": "Restore the servers of an earlier release.",
         "unlock": "Break the lock of a run on a host.",
@@ -45,6 +50,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Check and measure": {
         "status": "Show servers, streams, speeds and GPUs of the fleet.",
+        "logs": "Print the log of a server, and follow it.",
         "verify": "Check the running servers against the plan.",
         "doctor": "Report what is wrong here and on the hosts, with the fix.",
         "bench": "Measure how fast a running server is.",
@@ -75,6 +81,10 @@ MODULES: Mapping[str, str] = {
     "drain": "gateway",
     "ready": "gateway",
     "rollback": "history",
+    "stop": "servers",
+    "start": "servers",
+    "restart": "servers",
+    "resume": "pause",
 }
 """The modules of commands that share one. Other commands have a module of their name."""
 

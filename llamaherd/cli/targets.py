@@ -26,6 +26,10 @@ class Target(NamedTuple):
         """Return `RIG/INSTANCE`."""
         return f"{self.rig}/{self.instance}"
 
+    def server(self, rig: Rig) -> str:
+        """Return the name of the server: that of the group for a member of a group."""
+        return rig.server_of(self.instance) if self.instance in rig.instances else self.instance
+
 
 def complete_targets(context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """Return the `RIG/INSTANCE` of the inventory that begin with a word, or whose instance does."""
@@ -38,6 +42,20 @@ target_argument = click.argument("target", metavar="[RIG/]INSTANCE", shell_compl
 optional_target_argument = click.argument(
     "target", metavar="[[RIG/]INSTANCE]", required=False, shell_complete=complete_targets
 )
+servers_argument = click.argument(
+    "target", metavar="[RIG/INSTANCE | RIG]", required=False, shell_complete=complete_targets
+)
+
+
+def find_servers(rigs: Mapping[str, Rig], word: str | None) -> list[Target]:
+    """Return the servers that a command names: one, or all servers of a rig. Raise UserError as `find_target` does.
+
+    A member of a group stands for the server of its group.
+    """
+    if word is not None and word in rigs and rigs[word].servers:
+        return [Target(word, server) for server in rigs[word].servers]
+    found = find_target(rigs, word)
+    return [Target(found.rig, found.server(rigs[found.rig]))]
 
 
 def find_target(rigs: Mapping[str, Rig], word: str | None, second: str | None = None) -> Target:

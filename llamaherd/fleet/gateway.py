@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,7 @@ from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.fleet_file import Gateway, User, server_named, split_served
 from llamaherd.onhost.gateway import DrainInput, DrainState, GatewayState, Held, ReadyInput, RenewInput, StatusInput
+from llamaherd.onhost.pauses import Pauses, PausesInput
 from llamaherd.pipeline.fleet_files import FLEET, survey_fleet
 
 
@@ -93,6 +94,29 @@ _SECONDS = 60
 def query_gateways(rigs: Mapping[str, Rig]) -> dict[str, GatewaySnapshot | RemoteError]:
     """Return the state of each gateway of these rigs, or why a gateway could not be queried."""
     return _query_each(rigs, lambda rig: gateway_snapshot(_run_verb(rig, "status", StatusInput(), GatewayState)))
+
+
+def query_pauses(rigs: Mapping[str, Rig], servers: Iterable[str]) -> frozenset[str]:
+    """Return those of these servers that are paused on their rigs. A rig that does not respond has none."""
+    declared = {f"{rig}.{name}": (rig, name) for rig, each in rigs.items() for name in each.servers}
+    found = {server: declared[server] for server in servers if server in declared}
+    hosts = {rig: rigs[rig] for rig, _ in found.values()}
+    paused = _query_each(
+        hosts, lambda rig: query_verb(Remote(rig.connect), "llamaherd.pauses.read", PausesInput(), Pauses, _SECONDS)
+    )
+    left = {rig: each.left for rig, each in paused.items() if isinstance(each, Pauses)}
+    return frozenset(server for server, (rig, name) in found.items() if name in left.get(rig, {}))
+
+
+def with_pauses(
+    rigs: Mapping[str, Rig], found: Mapping[str, GatewaySnapshot | RemoteError]
+) -> dict[str, GatewaySnapshot | RemoteError]:
+    """Return gateways with servers as paused that are. Rigs are queried only if a server is down."""
+    down = {server for each in found.values() if isinstance(each, GatewaySnapshot) for server in each.down}
+    paused = query_pauses(rigs, down) if down else frozenset()
+    return {
+        name: each.with_paused(paused) if isinstance(each, GatewaySnapshot) else each for name, each in found.items()
+    }
 
 
 def drain_server(

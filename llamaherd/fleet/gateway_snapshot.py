@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from ipaddress import ip_address
 from typing import Any, Literal, NamedTuple
 
 from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.onhost.gateway import GatewayState
 
-ServerState = Literal["up", "down", "draining"]
+ServerState = Literal["up", "down", "draining", "paused"]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 _MOST_COUNT = 10**15
@@ -73,8 +73,25 @@ class GatewaySnapshot:
     @property
     def down(self) -> tuple[str, ...]:
         """Servers that are down, each once."""
+        return self._in_state("down")
+
+    @property
+    def paused(self) -> tuple[str, ...]:
+        """Servers that are paused, each once."""
+        return self._in_state("paused")
+
+    def _in_state(self, state: ServerState) -> tuple[str, ...]:
         rows = (server for model in self.models for server in model.servers)
-        return tuple(dict.fromkeys(server.name for server in rows if server.state == "down"))
+        return tuple(dict.fromkeys(server.name for server in rows if server.state == state))
+
+    def with_paused(self, paused: Container[str]) -> GatewaySnapshot:
+        """Return the gateway with servers as paused that are down for it, and paused on their rigs."""
+
+        def marked(server: ServerSnapshot) -> ServerSnapshot:
+            return replace(server, state="paused") if server.state == "down" and server.name in paused else server
+
+        models = (replace(model, servers=tuple(map(marked, model.servers))) for model in self.models)
+        return replace(self, models=tuple(models))
 
     def alone(self, server: str) -> tuple[str, ...]:
         """Return the models of which this server is the only one that is up."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from llamaherd.fleet.gateway_snapshot import AddressLine, GatewaySnapshot, address_line
 
-InstanceState = Literal["serves", "waits", "busy", "loads", "hangs", "down"]
+InstanceState = Literal["serves", "waits", "busy", "loads", "hangs", "down", "paused"]
 
 ANSWERS: tuple[InstanceState, ...] = ("serves", "waits", "busy")
 """States in which requests are served, perhaps a little later."""
@@ -137,6 +137,11 @@ class FleetSnapshot:
             yield address.line
 
     @property
+    def pauses(self) -> tuple[str, ...]:
+        """The paused servers, a sentence each."""
+        return tuple(dict.fromkeys(line for rig in self.rigs for line in _pauses(rig)))
+
+    @property
     def address(self) -> AddressLine | None:
         """The location of the address that two gateways share; None without one, or if it is unknown."""
         gateways = {rig.name: rig.gateway for rig in self.rigs if rig.gateway}
@@ -146,3 +151,24 @@ class FleetSnapshot:
         """Return the state as plain JSON values."""
         rigs = [{**asdict(rig), "ok": rig.ok} for rig in self.rigs]
         return {"at": self.at, "ok": self.ok, "rigs": rigs}
+
+
+def _pauses(rig: RigSnapshot) -> Iterator[str]:
+    for each in rig.instances:
+        if each.state == "paused":
+            server = each.group or each.name
+            yield f"{rig.name}: {server} is paused {each.why}; `herd resume {rig.name}/{server}` starts it"
+
+
+def judge_gateways(rigs: Sequence[RigSnapshot]) -> tuple[RigSnapshot, ...]:
+    """Return rigs with the problems of their gateways: servers that are down, and not paused on their own rigs."""
+    paused = {
+        f"{rig.name}.{each.group or each.name}" for rig in rigs for each in rig.instances if each.state == "paused"
+    }
+    found = []
+    for rig in rigs:
+        gateway = rig.gateway.with_paused(paused) if rig.gateway else None
+        down = gateway.down if gateway else ()
+        wrong = [f"the gateway reports {server} as down; `herd gateway status` reports more" for server in down]
+        found.append(replace(rig, gateway=gateway, problems=(*rig.problems, *wrong)))
+    return tuple(found)

@@ -20,6 +20,7 @@ from llamaherd.fleet.snapshot import (
     LastChange,
     RigSnapshot,
     Speed,
+    judge_gateways,
 )
 from llamaherd.host.protocol import UnexpectedLineError, query_verb
 from llamaherd.host.remote import Remote, RemoteError
@@ -28,6 +29,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.measure.results.comparison import fastest_decode
 from llamaherd.measure.results.store import last_result
 from llamaherd.onhost.gateway import GatewayState
+from llamaherd.onhost.server_control import LONGEST_PAUSE
 from llamaherd.onhost.status import (
     ABSENT,
     MOST_CARDS,
@@ -41,6 +43,7 @@ from llamaherd.onhost.status import (
 from llamaherd.pipeline.release import Release, release_of
 from llamaherd.plan import Endpoint, InstancePlan, Plan
 from llamaherd.plan.plan import instance_names, instances_of
+from llamaherd.text.numbers import show_hours
 
 _MOST_COUNT = 10**15
 _WORD = re.compile(r"[a-z-]{0,30}")
@@ -48,6 +51,7 @@ _HTTP = re.compile(r"(?:[0-9]{3}|refused|silent|broken)?")
 _STILL = ("", "stopped", "idle")
 _MOST_MODELS, _MOST_CHARACTERS = 64, 200
 _MOST_FIGURE = 1e9
+_MOST_PAUSE = 2 * LONGEST_PAUSE
 
 
 @dataclass
@@ -91,6 +95,7 @@ def _check_server(found: ServerStatus) -> ServerStatus:
     _require(len(found.models) <= _MOST_MODELS, f"{len(found.models)} models")
     for count in (found.slots, found.busy, found.reading, found.waiting, *(found.wrote or ())):
         _require(count is None or 0 <= count <= _MOST_COUNT, str(count))
+    _require(found.pause_left is None or 0 <= found.pause_left <= _MOST_PAUSE, str(found.pause_left))
     _require(found.wrote is None or found.wrote[1] > 0, "0 milliseconds")
     return replace(found, models={name[:_MOST_CHARACTERS]: word for name, word in found.models.items()})
 
@@ -187,6 +192,8 @@ def _instance(
 def _state(plan: InstancePlan, status: ServerStatus) -> tuple[InstanceState, str]:
     """Return the state of an instance, and the reason if it does not serve."""
     what = "unit" if plan.backend == "systemd" else "container"
+    if status.pause_left is not None:
+        return "paused", f"for {show_hours(status.pause_left)} more"
     if status.active == ABSENT:
         return "down", f"its {what} does not exist"
     if status.doing.startswith("auto-restart") or status.active == "restarting":
@@ -225,7 +232,7 @@ def _down(plan: InstancePlan, status: ServerStatus, found: Sequence[InstanceSnap
     state, why = _state(plan, status)
     down = [(plan.name, state, why)] if state not in ANSWERS else [(each.name, each.state, each.why) for each in found]
     for name, state, why in down:
-        if state not in ANSWERS:
+        if state not in ANSWERS and state != "paused":
             verb = "is down" if state == "down" else state
             yield f"{name} {verb}: {why}; {_suggestion(plan, state, status)}"
 
@@ -236,8 +243,10 @@ def _suggestion(plan: InstancePlan, state: InstanceState, status: ServerStatus) 
         return f"`herd up {plan.server.rig}` creates it"
     if state == "hangs":
         return f"`herd up {plan.server.rig}` starts it again"
-    log = "journalctl -u" if plan.backend == "systemd" else "docker logs"
-    return f"see `{log} {plan.service}` there"
+    target = f"{plan.server.rig}/{plan.name}"
+    if status.active in ("inactive", "exited"):
+        return f"`herd start {target}` starts it"
+    return f"see `herd logs {target}`"
 
 
 def _missing(plan: Plan, found: CheckedStatus) -> Iterator[str]:
@@ -288,9 +297,7 @@ def _gateway(plan: Plan, found: GatewayState | GatewayError | None) -> tuple[Gat
     except RemoteError as error:
         return None, [f"{error.message}; {error.help}"]
     served = [(model.name, server.name) for model in plan.gateway.models for server in model.servers]
-    wrong = [f"the gateway reports {server} as down; `herd gateway status` reports more" for server in now.down]
-    wrong += [f"{server} is not at the gateway yet; `herd up {plan.rig}` adds it" for server in now.absent(served)]
-    return now, wrong
+    return now, [f"{server} is not at the gateway yet; `herd up {plan.rig}` adds it" for server in now.absent(served)]
 
 
 PATIENCE = 15
@@ -319,7 +326,7 @@ class StatusQuery:
         begun = [name for name in self._planned if name not in self._under_way]
         self._under_way |= {name: self._begin(name) for name in begun}
         wait([self._under_way[name] for name in begun], self._patience)
-        return tuple(self._found(name) for name in self._planned)
+        return judge_gateways([self._found(name) for name in self._planned])
 
     def _begin(self, name: str) -> Future[RigSnapshot]:
         """Start a query, in a thread that does not delay the end of the program."""

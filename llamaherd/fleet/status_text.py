@@ -34,8 +34,11 @@ def status_tables(now: FleetSnapshot) -> tuple[Table, ...]:
 
 def status_summary(now: FleetSnapshot) -> str:
     """Return a summary of all rigs in a line."""
+    every = [each for rig in now.rigs for each in rig.instances]
     declared = sum(max(rig.declared, len(rig.instances)) for rig in now.rigs)
-    serves = f"{sum(each.ok for rig in now.rigs for each in rig.instances)} of {declared} instances serve"
+    serves = f"{sum(each.ok for each in every)} of {declared} instances serve"
+    paused = sum(each.state == "paused" for each in every)
+    serves += f", {paused} paused" if paused else ""
     away = [rig.name for rig in now.rigs if rig.away]
     which = " and ".join(away) if len(away) <= _MOST_NAMED else f"{len(away)} of {len(now.rigs)} rigs"
     hosts = f", {which} unreachable" if away else ""
@@ -129,7 +132,7 @@ Paint = Callable[[str, str], str]
 
 COLOURS = {
     **dict.fromkeys(("serves", "up"), "green"),
-    **dict.fromkeys(("busy", "loads", "draining"), "yellow"),
+    **dict.fromkeys(("busy", "loads", "draining", "paused"), "yellow"),
     **dict.fromkeys(("hangs", "down", "away"), "red"),
 }
 """The colours of states."""
@@ -149,6 +152,9 @@ def status_lines(now: FleetSnapshot, width: int | None, paint: Paint) -> Iterato
         # It ends in its fix: nothing of it is cut off.
         lines = wrap(shown(problem), width, subsequent_indent="  ") if width else [shown(problem)]
         yield from (paint(_cut(line, width), "red") for line in lines)
+    for pause in now.pauses:
+        lines = wrap(shown(pause), width, subsequent_indent="  ") if width else [shown(pause)]
+        yield from (paint(_cut(line, width), "yellow") for line in lines)
     for table in status_tables(now):
         yield ""
         yield from _table_lines(table, width, paint)

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import pwd
+import select
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from threading import Thread
 from typing import TextIO
 
 _PIECE = 1 << 20
+MOST_STREAMED = 1 << 14
+"""Bytes of a line of a program that is streamed."""
 
 
 def ids_of(owner: str) -> tuple[int, int]:
@@ -163,6 +166,32 @@ def ended_by_force(process: subprocess.Popen[bytes]) -> tuple[str, str]:
             if pipe:
                 pipe.close()
     return text_of(out), text_of(err)
+
+
+def lines_of(output: int, controller: int, seconds: float | None) -> Iterator[str]:
+    """Yield the lines that arrive in a pipe, for so many seconds, and until the pipe or the controller's has ended.
+
+    What exceeds MOST_STREAMED bytes of a line is left out.
+    """
+    poll = select.poll()
+    poll.register(output, select.POLLIN)
+    poll.register(controller, select.POLLIN)
+    until = None if seconds is None else time.monotonic() + seconds
+    begun = b""
+    while until is None or time.monotonic() < until:
+        ready = dict(poll.poll(None if until is None else 1000 * max(0.0, until - time.monotonic())))
+        if controller in ready and not os.read(controller, _PIECE):
+            return
+        if output not in ready:
+            continue
+        piece = os.read(output, 1 << 16)
+        *whole, begun = (begun + piece).split(b"\n")
+        yield from (line[:MOST_STREAMED].decode(errors="replace") for line in whole)
+        begun = begun[:MOST_STREAMED]
+        if not piece:
+            if begun:
+                yield begun.decode(errors="replace")
+            return
 
 
 def text_of(data: bytes | None) -> str:

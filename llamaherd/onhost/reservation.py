@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Literal
 
 from llamaherd.layout import LIMITS_GUARD, LIMITS_RUN
+from llamaherd.onhost.services import locked
 from llamaherd.onhost.system import POLL_SECONDS, FailedError, HeldError, LockFile, System
 from llamaherd.onhost.undo import Guard, guard_waits, start_guard, stop_guard
 from llamaherd.onhost.verbs import Verb
@@ -159,19 +160,39 @@ def _is_taken(lock: LockFile, given: RunLockInput, system: System) -> bool:
     until = system.now() + given.seconds
     is_first = True
     while not lock.take():
-        holder = lock.holder() or _UNNAMED
         if system.now() >= until:
-            raise FailedError(
-                f"another run changes this host, by {holder}",
-                f"wait until it has ended and run again; if it is gone for good, `herd unlock {given.rig}` breaks its "
-                "lock",
-            )
+            raise _kept(lock, given)
         if is_first:
-            system.report(f"waiting for another run on this host, by {holder}, for up to {given.seconds} s")
+            system.report(_waiting(lock, given))
         is_first = False
         if system.next_line(POLL_SECONDS) == "":
             return False
     return True
+
+
+@contextmanager
+def changing(given: RunLockInput, system: System, purpose: str) -> Iterator[None]:
+    """Hold the lock of the host and of a run while one verb changes the host. Raise FailedError if a run keeps it."""
+    with system.lock_file(_RUN) as lock:
+        if not lock.take():
+            if given.seconds:
+                system.report(_waiting(lock, given))
+            if not take_within(lock, given.seconds, system):
+                raise _kept(lock, given)
+        lock.sign(given.holder)
+        with locked(system, purpose):
+            yield
+
+
+def _waiting(lock: LockFile, given: RunLockInput) -> str:
+    return f"waiting for another run on this host, by {lock.holder() or _UNNAMED}, for up to {given.seconds} s"
+
+
+def _kept(lock: LockFile, given: RunLockInput) -> FailedError:
+    return FailedError(
+        f"another run changes this host, by {lock.holder() or _UNNAMED}",
+        f"wait until it has ended and run again; if it is gone for good, `herd unlock {given.rig}` breaks its lock",
+    )
 
 
 def unlock(given: UnlockInput, system: System) -> Unlocked:

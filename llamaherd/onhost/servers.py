@@ -107,6 +107,8 @@ class ServingState:
     """Its last start, if llamaherd made it."""
     holding: Holding | None = None
     """The planned memory of the last server that was kept."""
+    pause_left: float | None = None
+    """The seconds that are left of its pause; None if it has no record of a pause."""
 
 
 MINE, READY_TO_START = "mine", "armed"

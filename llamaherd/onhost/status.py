@@ -15,6 +15,7 @@ from llamaherd.layout import RELEASES
 from llamaherd.onhost import gateway
 from llamaherd.onhost.gateway import GatewayState
 from llamaherd.onhost.hardware import parse_number
+from llamaherd.onhost.pauses import left_of
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, Ended, FailedError, System
 from llamaherd.onhost.verbs import Verb
 
@@ -65,7 +66,8 @@ class ServerStatus:
     `health` is an HTTP status, or `refused`, `silent`, `broken`. `still` is set for a silent server: `idle` if it has
     computed nothing since, `stopped` if its process is stopped. `models` has a word for each of several models, such as
     `loaded` or `failed`. `slots` counts all slots, `busy` slots with a request, `reading` slots that still read a
-    prompt. `wrote` contains tokens, and the milliseconds in which they were written.
+    prompt. `wrote` contains tokens, and the milliseconds in which they were written. `pause_left` contains the seconds
+    that are left of the pause of a server that does not run.
     """
 
     active: str = ""
@@ -80,6 +82,7 @@ class ServerStatus:
     waiting: int | None = None
     wrote: tuple[int, int] | None = None
     models: Mapping[str, str] = field(default_factory=dict)
+    pause_left: float | None = None
 
 
 class Probe:
@@ -347,6 +350,8 @@ class Servers:
             status, pid = self._states.get(each.name, (ServerStatus(), 0))
             if status.active not in _DOWN:
                 self._probes.append(Probe(each, pid, status, self._system))
+            elif (left := left_of(each.name, self._system)) is not None:
+                self._states[each.name] = replace(status, pause_left=left), pid
         run_together([probe.run for probe in self._probes], self._system)
 
     def _named(self, backend: str) -> list[str]:

@@ -29,6 +29,7 @@ from llamaherd.onhost.posix import (
     HostPartialFile,
     ended_by_force,
     ids_of,
+    lines_of,
     make_folder,
     pieces,
     processor_seconds,
@@ -173,6 +174,12 @@ class System(Protocol):
         """Run a program that appends its output to a file, also if this one is killed. Raise OSError.
 
         Return how it ended, with its output.
+        """
+
+    def stream(self, argv: Sequence[str], *, seconds: float | None = None) -> Iterator[str]:
+        """Yield each line that a program prints, on stdout and stderr together, without its line break.
+
+        Kill the program after so many seconds, and once the controller has ended.
         """
 
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
@@ -339,6 +346,22 @@ class Host:
                 code = TIMED_OUT
             file.seek(max(began, file.seek(0, os.SEEK_END) - MOST_OUTPUT))
             return Ended(code, text_of(file.read(MOST_OUTPUT)))
+
+    def stream(self, argv: Sequence[str], *, seconds: float | None = None) -> Iterator[str]:
+        """Yield lines of a program; see System."""
+        none, both = subprocess.DEVNULL, subprocess.STDOUT
+        try:
+            process = subprocess.Popen(
+                argv, stdin=none, stdout=subprocess.PIPE, stderr=both, env=_environment(), start_new_session=True
+            )
+        except OSError as error:
+            yield f"{argv[0]}: {error.strerror}"
+            return
+        try:
+            assert process.stdout
+            yield from lines_of(process.stdout.fileno(), sys.stdin.fileno(), seconds)
+        finally:
+            ended_by_force(process)
 
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
         """Read a file; see System."""

@@ -204,6 +204,14 @@ def show_seconds(seconds: float) -> str:
     return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
 
 
+def show_hours(seconds: float) -> str:
+    """Return a long time in words, to the next minute: `1 min`, `2 h 10 min`, `3 d 4 h`."""
+    minutes = max(1, -int(-seconds // 60))
+    if minutes >= 2 * 24 * 60:
+        return f"{minutes // (24 * 60)} d {minutes // 60 % 24} h"
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+
+
 def parse_watts(text: object) -> int:
     """Return the watts of `320W`, `320 W` or 320. Raise ValueError."""
     return _number(text, "W", "watts; write it like 320W")

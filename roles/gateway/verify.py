@@ -10,7 +10,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.responses import ProbeOutputs
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.authority import root_in
-from llamaherd.layout import GATEWAY, GATEWAY_UNIT, GATEWAY_USER
+from llamaherd.layout import GATEWAY, GATEWAY_UNIT, GATEWAY_USER, PAUSED, service_of
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import GatewayModel, GatewayPlan, Plan
@@ -45,6 +45,8 @@ def probes(plan: Plan) -> Iterator[Probe]:
     yield _request("gateway wrong", "", f"{url}/v1/models", "llamaherd-wrong-key")
     if keys:
         yield _request("gateway elsewhere", "", f"{url}/slots", next(iter(keys.values())))
+    # Servers of this rig that are paused: their models have no other server, it may be.
+    yield Probe("gateway paused", "", ("ls", "-1", str(PAUSED)))
     for name, key in keys.items():
         yield _request("gateway model", name, f"{url}/v1/chat/completions", key, _body(name), CHAT_SECONDS)
 
@@ -82,11 +84,12 @@ def _body(model: str) -> str:
 def judge(judging: Judging) -> Verified:
     """Return the checks of the gateway."""
     made = judging.plan.gateway
-    return Verified(checks=tuple(gateway_checks(made, judging.answers))) if made else Verified()
+    return Verified(checks=tuple(gateway_checks(made, judging.answers, judging.rig.rig))) if made else Verified()
 
 
-def gateway_checks(made: GatewayPlan, answers: ProbeOutputs) -> Iterator[Check]:
+def gateway_checks(made: GatewayPlan, answers: ProbeOutputs, rig: str) -> Iterator[Check]:
     """Yield checks of the unit, its files' access, refused requests, and each model's response."""
+    stopped = frozenset(answers.get(("gateway paused", ""), "").split())
     yield service_check("gateway", answers.get(("gateway unit", ""), ""), GATEWAY_UNIT)
     owners = answers.get(("gateway files", ""), "")
     wrong = [line for line in owners.split("\n") if line and not line.startswith((f"600 {GATEWAY_USER}", "700 "))]
@@ -105,7 +108,9 @@ def gateway_checks(made: GatewayPlan, answers: ProbeOutputs) -> Iterator[Check]:
             what, found == status, f"HTTP {found or 'no answer'}" + ("" if found == status else f", not {status}")
         )
     for model in made.models:
-        yield _answers(model, answers.get(("gateway model", model.name)))
+        own = {each.name for each in model.servers if service_of(each.name.removeprefix(f"{rig}.")) in stopped}
+        paused = bool(own) and own == {each.name for each in model.servers}
+        yield _answers(model, answers.get(("gateway model", model.name)), paused=paused)
 
 
 def _certificate(output: str | None) -> Iterator[Check]:
@@ -117,13 +122,16 @@ def _certificate(output: str | None) -> Iterator[Check]:
     yield Check("gateway certificate", status == "0", detail if status == "0" else why or "no answer")
 
 
-def _answers(model: GatewayModel, output: str | None) -> Check:
-    """Return whether a model responds through the gateway, and which server did."""
+def _answers(model: GatewayModel, output: str | None, *, paused: bool) -> Check:
+    """Return whether a model responds through the gateway, and which server did. `paused`: all its servers are."""
     name = f"gateway model {model.name}"
     if output is None:
         return Check(name, True, "not queried: no user's key for it is on this machine", doubt=True)
     status, headers = _status(output), _headers(output)
     server, fallback = headers.get("x-herd-instance"), headers.get("x-herd-fallback")
+    if paused and (fallback or status != "200"):
+        instead = f"{fallback} responds in its place" if fallback else "requests fail until then"
+        return Check(name, True, f"all its servers are paused; {instead}", doubt=True)
     if fallback:
         return Check(name, False, f"none of its servers responds; {fallback} does in its place")
     if status == "200" and server in {each.name for each in model.servers}:

@@ -189,9 +189,9 @@ def _exporter(declared: Monitoring, here: str, rigs: Mapping[str, Rig], *, secur
 
 
 def _figures(rig: Rig, *, secure: bool) -> FiguresPlan | None:
-    """Return the timer of further metrics, if there are GPUs, or a certificate that expires."""
+    """Return the timer of further metrics, if there are GPUs, servers that may be paused, or a certificate."""
     gpus = rig.gpus is not None
-    if not gpus and not secure:
+    if not gpus and not secure and not rig.instances:
         return None
     certificate = GATEWAY_CERTIFICATE if secure else None
     values = {"rig": rig.rig, "program": FIGURES_PROGRAM, "data": FIGURES_DATA, "file": FIGURES_FILE}

@@ -49,6 +49,10 @@ _MOUNTED = (
 )
 """The first place where it is."""
 
+_PAUSED = "llamaherd_server_paused"
+"""1 for each server that `herd pause` has stopped, by the exporter of its rig."""
+_NOT_PAUSED = "unless on(instance) llamaherd:server:paused"
+
 _DOWN, _SERVERS = "ServerDown", ('job="server"', 'waits="no"')
 
 
@@ -65,10 +69,10 @@ def _rate(metric: str, over: str = "5m") -> str:
 
 
 def down_expression(*labels: str) -> str:
-    """Return the targets that do not respond; of a group, only if no target of its models responds."""
+    """Return the targets that do not respond and are not paused; of a group, only if no model of it responds."""
     alone, grouped = (f"up{{{','.join((*labels, group))}}}" for group in ('group=""', 'group!=""'))
     down = f"max by (job, rig, group) ({grouped}) == 0"
-    return f'{alone} == 0 or label_replace({down}, "instance", "$1", "group", "(.+)")'
+    return f'({alone} == 0 or label_replace({down}, "instance", "$1", "group", "(.+)")) {_NOT_PAUSED}'
 
 
 RECORDINGS = (
@@ -89,6 +93,7 @@ RECORDINGS = (
     ),
     Recording("llm:requests:processing", f"llamacpp:requests_processing or {_BY} (vllm:num_requests_running)"),
     Recording("llm:requests:waiting", f"llamacpp:requests_deferred or {_BY} (vllm:num_requests_waiting)"),
+    Recording("llamaherd:server:paused", f'label_join({_PAUSED}, "instance", ".", "rig", "server")'),
 )
 """Metrics of all engines, by one name each. Each read resets llama-server's own rates: these are of its counters."""
 
@@ -158,7 +163,7 @@ ALERTS = (
     ),
     Alert(
         _DOWN,
-        f"up{{{','.join(_SERVERS)}}} == 0",
+        f"up{{{','.join(_SERVERS)}}} == 0 {_NOT_PAUSED}",
         "5m",
         "page",
         "server {{ $labels.instance }} does not respond",
@@ -175,7 +180,7 @@ ALERTS = (
     ),
     Alert(
         "ServerStopped",
-        'node_systemd_unit_state{name=~"llama-.+",state="active"} == 0',
+        f'node_systemd_unit_state{{name=~"llama-.+",state="active"}} == 0 unless on(rig, name) {_PAUSED}',
         "10m",
         "page",
         "{{ $labels.name }} on {{ $labels.rig }} does not run",
@@ -308,7 +313,8 @@ ALERTS = (
     ),
     Alert(
         "GatewayServerDown",
-        'haproxy_server_status{proxy=~"m_.+",state="DOWN"} == 1',
+        'haproxy_server_status{proxy=~"m_.+",state="DOWN"} == 1'
+        f' unless on(server) label_join({_PAUSED}, "server", ".", "rig", "server")',
         "5m",
         "page",
         "the gateway on {{ $labels.rig }} finds {{ $labels.server }} away",

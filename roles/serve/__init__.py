@@ -19,7 +19,7 @@ from llamaherd.role.preflight import PreflightRow, comma_list
 from llamaherd.role.reach import doors
 from llamaherd.role.role import Inspection, Role, Run, Task, Verification
 from llamaherd.store.files import missing_files
-from llamaherd.text.numbers import show_mib
+from llamaherd.text.numbers import show_hours, show_mib
 from roles.serve.blue_green import candidate_input, fits_side_by_side
 from roles.serve.changes import estimate_downtime, gated_switch, project_changes, serving_instances, unit_changes
 from roles.serve.exchange import Member, cut_off_changes, exchange_change, exchanging
@@ -37,6 +37,7 @@ from roles.serve.removal import (
     unused_key_changes,
 )
 from roles.serve.state import inspection_input, state_parts
+from roles.serve.transaction import pause_left
 from roles.serve.verify import healthy_names, judge_servers, verification_input
 
 
@@ -46,7 +47,8 @@ def tasks(plan: Plan) -> Iterator[Task]:
     yield Task("instances no longer declared", partial(_removals, plan), alone=True, goes_on=True)
     yield Task("images", partial(_images, plan), alone=True, goes_on=True)
     for instance in plan.instances:
-        yield Task(f"{instance.name} ({instance.backend})", partial(_switch, plan, instance), alone=True)
+        name, notes = f"{instance.name} ({instance.backend})", partial(_paused, plan, instance)
+        yield Task(name, partial(_switch, plan, instance), notes=notes, alone=True)
     if any(instance.endpoint.for_others for instance in plan.instances):
         yield Task("reached from here", lambda *_: (), notes=partial(_shut, plan), alone=True, goes_on=True)
 
@@ -68,8 +70,19 @@ def _images(plan: Plan, state: HostState, run: Run) -> list[Change]:
     ]
 
 
+def _paused(plan: Plan, instance: InstancePlan, state: HostState, _: Run) -> list[str]:
+    """Return one sentence about a server that is paused: a run leaves it so."""
+    left = pause_left(instance, state)
+    if left is None:
+        return []
+    resume = f"`herd resume {plan.rig}/{instance.name}`"
+    return [f"{instance.name} stays paused for {show_hours(left)} more; {resume} starts it"]
+
+
 def _switch(plan: Plan, instance: InstancePlan, state: HostState, run: Run) -> Sequence[Change]:
     """Return the change of a server. The first of servers that change together has the change of all."""
+    if pause_left(instance, state) is not None:
+        return []
     members = exchanging(plan, state).get(instance.name, (instance,))
     if members[0] is not instance:
         return []

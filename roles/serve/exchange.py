@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from llamaherd.host.state import HostState
@@ -15,7 +15,7 @@ from roles.serve.onhost.model import CutOffInput, ExchangeInput, ReplacedServer,
 from roles.serve.ports import held
 from roles.serve.removal import going_of
 from roles.serve.state import ServeState
-from roles.serve.transaction import UndeclaredServer, holds
+from roles.serve.transaction import UndeclaredServer, holds, pause_left
 
 CUT_OFF = "a run was cut off while it changed them together"
 
@@ -60,7 +60,8 @@ def exchanging(plan: Plan, state: HostState) -> dict[str, tuple[InstancePlan, ..
     now = {name: _now(name, state) for name in (*state.servers.units, *state.servers.containers)}
     going = {each.service: each for each in going_of(plan, state)}
     group = {name: {name} for name in (*(each.service for each in plan.instances), *going)}
-    for taker, giver in _taken_over(plan, now, going):
+    paused = {each.name for each in plan.instances if pause_left(each, state) is not None}
+    for taker, giver in _taken_over(plan, now, going, paused):
         joined = group[taker] | group[giver]
         for each in joined:
             group[each] = joined
@@ -88,14 +89,17 @@ def _now(service: str, state: HostState) -> RunningServer:
 
 
 def _taken_over(
-    plan: Plan, now: Mapping[str, RunningServer], going: Mapping[str, UndeclaredServer]
+    plan: Plan, now: Mapping[str, RunningServer], going: Mapping[str, UndeclaredServer], paused: Set[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the services of which the first is to have what the second has now, and gives up in this run."""
+    """Yield the services of which the first is to have what the second has now, and gives up in this run.
+
+    Servers that are paused take nothing.
+    """
     planned = {each.service: each for each in plan.instances}
     leaving = {name: has for name, has in now.items() if name in going or _changes(planned.get(name), has)}
     for taker in plan.instances:
         was = now.get(taker.service, RunningServer())
-        if not _changes(taker, was):
+        if taker.name in paused or not _changes(taker, was):
             continue
         scarce = _scarce(taker, now)
         for name, has in leaving.items():

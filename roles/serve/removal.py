@@ -16,7 +16,7 @@ from llamaherd.text.quoting import is_word
 from roles.serve.onhost.model import KeyRemovalInput, RemovalInput
 from roles.serve.ports import held
 from roles.serve.state import ServeState
-from roles.serve.transaction import UndeclaredServer, attempt_identity, proven, serves
+from roles.serve.transaction import UndeclaredServer, attempt_identity, pause_left, proven, serves
 
 _NOT_DECLARED = ("it is not declared",)
 
@@ -95,8 +95,12 @@ def _has_come(instance: InstancePlan, state: HostState) -> bool:
 
 
 def coming_instances(plan: Plan, state: HostState) -> list[InstancePlan]:
-    """Return the instances without a running server that has responded to a prompt."""
-    return [each for each in plan.instances if not (serves(each, state) and proven(each, state))]
+    """Return the instances without a running server that has responded to a prompt, and without a pause."""
+    return [
+        each
+        for each in plan.instances
+        if not (serves(each, state) and proven(each, state)) and pause_left(each, state) is None
+    ]
 
 
 def removals_after(plan: Plan, serving: Sequence[InstancePlan], state: HostState, run: Run) -> list[Change]:

@@ -1,6 +1,8 @@
 #!/usr/bin/python3 -I
 """Writes what the exporter has no name for: GPUs by nvidia-smi, what the kernel said of them, when a certificate ends.
 
+It also writes which servers are paused, by the records of `herd pause`.
+
     figures FILE [--gpus] [--certificate PEM]
 
 Run by a timer. The file is written beside its place and renamed, so that nobody reads half of it.
@@ -19,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PATH = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/usr/lib/wsl/lib"
+PAUSED = Path("/var/lib/llamaherd/paused")
 LONGEST = 1 << 20
 """Bytes of what a program may say."""
 ASKED = (
@@ -90,8 +93,17 @@ def certificate(text: str) -> Iterator[str]:
             yield f"llamaherd_certificate_end_seconds {ssl.cert_time_to_seconds(ends[1].strip())}"
 
 
+def paused(folder: Path) -> Iterator[str]:
+    """Which servers are paused: a record of each is in a folder of its name."""
+    names = sorted(each.parent.name for each in folder.glob("llama-*/pause.json"))
+    for name in names:
+        if re.fullmatch(r"[a-z0-9._-]{1,100}", name):
+            yield figure("server_paused", f'name="{name}.service",server="{name.removeprefix("llama-")}"', 1)
+
+
 def lines(of_gpus: bool, pem: str | None) -> Iterator[str]:
     """All figures of this host."""
+    yield from paused(PAUSED)
     if of_gpus:
         asked = (f"--query-gpu={','.join((*ASKED, reason))}" for reason in REASONS)
         answers = (said("nvidia-smi", query, "--format=csv,noheader,nounits") for query in asked)

@@ -223,9 +223,11 @@ class Bench:
     def restore(self) -> None:
         """Deploy from a clean slate, short of engines and models: what a failed test has left must not matter."""
         self.sh(
-            "systemctl stop 'llama-*.service' 'llamaherd-build-*.service'; rm -f /etc/systemd/system/llama-*.service;"
+            "systemctl stop 'llama-*.service' 'llamaherd-build-*.service'; rm -f /etc/systemd/system/llama-*.service"
+            " /etc/systemd/system/llamaherd-resume-*;"
             " systemctl daemon-reload; systemctl start docker; docker rm -f $(docker ps -aq); "
-            "rm -rf /etc/llamaherd/compose/* /var/lib/llamaherd/kept /var/lib/llamaherd/refused",
+            "rm -rf /etc/llamaherd/compose/* /var/lib/llamaherd/kept /var/lib/llamaherd/refused"
+            " /var/lib/llamaherd/paused",
             check=False,
         )
         self.declare(self.rig())

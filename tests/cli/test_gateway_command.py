@@ -51,6 +51,18 @@ def test_status_says_what_is_down_and_ends_with_one(fleet: Fleet) -> None:
     assert (told["rig"], told["ok"]) == ("box", False)
 
 
+def test_status_shows_a_paused_server_as_paused(fleet: Fleet) -> None:
+    fleet.one.healthy = False
+    until(lambda: fleet.states["box.one"] == "down")
+    record = fleet.folder / "paused" / "llama-one" / "pause.json"
+    record.parent.mkdir(parents=True)
+    record.write_text('{"server": "one", "since": 0, "until": 4000000000}')
+    done = fleet.herd("gateway", "status")
+    assert done.exit_code == 0, done.output
+    assert "box: 2 models, box.one paused\n" in done.stdout
+    assert "box.one  paused  0 of 2" in done.stdout
+
+
 def test_status_says_what_is_declared_and_not_there_yet(fleet: Fleet) -> None:
     file = fleet.folder / "fleet" / "fleet.yaml"
     file.write_text(file.read_text() + "    last: {serve: [box.one]}\n")

@@ -164,7 +164,7 @@ def test_what_is_down_ends_with_one_and_the_others_go_on(fleet: Fleet) -> None:
     done = fleet.status()
     assert done.returncode == 1
     assert "1 of 2 instances serve" in done.stdout
-    assert "attic: one is down: its unit is failed; see `journalctl -u llama-one` there" in done.stdout
+    assert "attic: one is down: its unit is failed; see `herd logs attic/one`" in done.stdout
     fleet.at("attic", "gone").touch()
     done = fleet.status()
     assert done.returncode == 1

@@ -80,6 +80,17 @@ def test_a_unit_that_is_down_is_not_queried(ended: Ended, found: ServerStatus) -
     assert inspect(replace(NOTHING, servers=(CHAT,)), host) == HostStatus({"llama-chat": found})
 
 
+@pytest.mark.parametrize(("active", "paused"), [("inactive", True), ("failed", True), ("activating", False)])
+def test_a_server_with_a_record_of_a_pause_is_paused_unless_it_runs(active: str, paused: bool) -> None:
+    host = host_with({"systemctl show": unit(ActiveState=active)})
+    until = host.clock() + 60
+    record = json.dumps({"server": "chat", "since": 0, "until": until})
+    host.files["/var/lib/llamaherd/paused/llama-chat/pause.json"] = File(record)
+    left = inspect(replace(NOTHING, servers=(CHAT,)), host).servers["llama-chat"].pause_left
+    assert (left is not None) == paused
+    assert left is None or 50 < left <= 60
+
+
 @pytest.mark.parametrize("ended", [Ended(TIMED_OUT), Ended(1), unit(Id="other.service"), unit(MainPID="many")])
 def test_a_unit_that_systemd_does_not_report_is_unknown_and_queried(ended: Ended) -> None:
     found = inspect(replace(NOTHING, servers=(CHAT,)), host_with({"systemctl show": ended}))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from hypothesis import given
 
 from llamaherd.onhost import posix, system
 from llamaherd.onhost.files import cannot_write
-from llamaherd.onhost.posix import MOST_OUTPUT
+from llamaherd.onhost.posix import MOST_OUTPUT, MOST_STREAMED
 from llamaherd.onhost.reservation import receive, take_within
 from llamaherd.onhost.system import MOST_LINE, NOT_STARTED, TIMED_OUT, Ended, Entry, FailedError, Host, System
 from tests.support.inputs import TEXTS
@@ -617,3 +618,47 @@ def test_a_program_in_memory_can_be_copied(host: Host, monkeypatch: pytest.Monke
     host.copy(host.program, str(tmp_path / "copy"))
     assert (tmp_path / "copy").read_bytes() == b"the program"
     os.close(memory)
+
+
+# --- lines as they come ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def controller(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Return the controller's end of the program's stdin."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        yield writing
+        with suppress(OSError):
+            os.close(writing)
+
+
+@STARTS
+@pytest.mark.usefixtures("controller")
+def test_lines_of_a_program_are_both_of_its_outputs(host: Host) -> None:
+    script = f"echo one; echo two >&2; head -c {3 * MOST_STREAMED} /dev/zero | tr '\\0' x; echo; printf 'the end'"
+    found = list(host.stream(["sh", "-c", script], seconds=60))
+    assert [found[0], found[1], found[3]] == ["one", "two", "the end"]
+    assert found[2] == "x" * MOST_STREAMED
+    assert list(host.stream(["/nonexistent/program"])) == ["/nonexistent/program: No such file or directory"]
+
+
+@STARTS
+@pytest.mark.usefixtures("controller")
+def test_a_program_that_does_not_end_is_killed(host: Host) -> None:
+    began = time.monotonic()
+    (pid,) = host.stream(["sh", "-c", "echo $$; exec sleep 600"], seconds=1)
+    assert time.monotonic() < began + 30
+    assert not Path(f"/proc/{pid}").exists()
+
+
+@STARTS
+def test_a_program_is_killed_once_the_controller_has_ended(host: Host, controller: int) -> None:
+    lines = host.stream(["sh", "-c", "echo $$; echo more; exec sleep 600"])
+    pid = next(lines)
+    os.write(controller, b"ignored\n")
+    assert next(lines) == "more"
+    os.close(controller)
+    assert list(lines) == []
+    assert not Path(f"/proc/{pid}").exists()

@@ -6,17 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from llamaherd.fleet.snapshot import FleetSnapshot, RigSnapshot, Speed
-from llamaherd.fleet.status import CheckedStatus, rig_snapshot
-from llamaherd.fleet.status_text import status_tables
-from llamaherd.onhost.status import CardStatus, ServerStatus
+from llamaherd.fleet.snapshot import FleetSnapshot, InstanceSnapshot, RigSnapshot, Speed, judge_gateways
+from llamaherd.fleet.status import CheckedStatus, check_status, rig_snapshot
+from llamaherd.fleet.status_text import status_summary, status_tables
+from llamaherd.host.protocol import UnexpectedLineError
+from llamaherd.onhost.status import CardStatus, HostStatus, ServerStatus
 from llamaherd.pipeline.release import Origin, Release
 from llamaherd.plan import Plan
 from tests.bench.grouped import GROUPED
+from tests.status.made import GATEWAY
 from tests.support.rigs import cpu_rig, gpu_rig, planned
 
 BOX = planned(cpu_rig())
 DUO = planned(gpu_rig())
+GATEWAY_RIG = RigSnapshot("duo", gateway=GATEWAY)
 IDLE = "it does not respond, and is idle"
 FINE = ServerStatus(
     active="active", doing="running", ended="success", health="200", slots=2, busy=1, reading=0, waiting=0
@@ -62,9 +65,7 @@ def test_of_a_group_one_serves_and_the_others_wait(models: dict[str, str], state
 
 def test_a_model_that_did_not_load_is_a_problem() -> None:
     (problem,) = in_turn(gemma="failed", moe="loaded").problems
-    assert problem == (
-        "one is down: its model ended with an error when it was last loaded; see `journalctl -u llama-card` there"
-    )
+    assert problem == ("one is down: its model ended with an error when it was last loaded; see `herd logs box/card`")
 
 
 def test_a_group_that_does_not_run_is_one_problem() -> None:
@@ -134,13 +135,55 @@ def test_states_of_a_container(server: ServerStatus, state: str, why: str) -> No
 def test_a_problem_says_where_to_look() -> None:
     down = told(BOX, chat=ServerStatus("failed", "failed", "exit-code"), drafter=ServerStatus("absent", ""))
     assert rig_snapshot(BOX, down, {}).problems == (
-        "chat is down: its unit is failed (exit-code); see `journalctl -u llama-chat` there",
+        "chat is down: its unit is failed (exit-code); see `herd logs box/chat`",
         "drafter is down: its container does not exist; `herd up box` creates it",
     )
     hangs = told(BOX, chat=ServerStatus("active", "running", "success", "silent", "idle"))
     assert rig_snapshot(BOX, hangs, {}).problems == (
         "chat hangs: it does not respond, and is idle; `herd up box` starts it again",
     )
+
+
+def test_a_server_that_was_stopped_is_started_by_a_command() -> None:
+    stopped = told(BOX, chat=ServerStatus("inactive", "dead", "success"), drafter=ServerStatus("exited"))
+    assert rig_snapshot(BOX, stopped, {}).problems == (
+        "chat is down: its unit is inactive; `herd start box/chat` starts it",
+        "drafter is down: its container is exited; `herd start box/drafter` starts it",
+    )
+
+
+@pytest.mark.parametrize("active", ["inactive", "failed", "exited"])
+def test_a_paused_server_is_no_problem(active: str) -> None:
+    paused = ServerStatus(active, "dead", "signal", pause_left=7800.5)
+    now = rig_snapshot(BOX, told(BOX, chat=paused), {})
+    assert (now.instances[0].state, now.instances[0].why) == ("paused", "for 2 h 11 min more")
+    assert not now.instances[0].ok
+    assert now.ok
+    fleet = FleetSnapshot("now", (now,))
+    assert fleet.pauses == ("box: chat is paused for 2 h 11 min more; `herd resume box/chat` starts it",)
+    assert status_summary(fleet) == "1 of 2 instances serve, 1 paused, now"
+
+
+def test_a_paused_group_is_one_pause() -> None:
+    now = rig_snapshot(GROUPED, told(GROUPED, card=ServerStatus("inactive", pause_left=0)), {})
+    assert [each.state for each in now.instances[:2]] == ["paused", "paused"]
+    (line,) = FleetSnapshot("now", (now,)).pauses
+    assert line == f"{GROUPED.rig}: card is paused for 1 min more; `herd resume {GROUPED.rig}/card` starts it"
+
+
+@pytest.mark.parametrize("left", [-1.0, 1e12])
+def test_an_impossible_pause_is_refused(left: float) -> None:
+    with pytest.raises(UnexpectedLineError):
+        check_status(HostStatus({"llama-chat": replace(FINE, pause_left=left)}), ["llama-chat"])
+
+
+def test_a_gateway_shows_a_server_of_another_rig_as_paused() -> None:
+    six = RigSnapshot("six", (InstanceSnapshot("chat", "gemma", 8080, "paused", "for 1 min more"),))
+    duo, _ = judge_gateways([GATEWAY_RIG, six])
+    assert duo.gateway
+    assert (duo.gateway.down, duo.gateway.paused, duo.problems) == ((), ("six.chat",), ())
+    duo, _ = judge_gateways([GATEWAY_RIG, replace(six, name="ten")])
+    assert duo.problems == ("the gateway reports six.chat as down; `herd gateway status` reports more",)
 
 
 def test_streams_and_tokens_a_second() -> None:

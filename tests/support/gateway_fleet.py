@@ -32,7 +32,7 @@ if (there / "gone").exists() or port != "2201":
 sys.path.insert(0, {str(ROOT)!r})
 from tests.support.ssh_program import read_document, run_program
 
-sys.exit(run_program(read_document(), {{"GATEWAY_TALK": there / "gateway-talk"}}))
+sys.exit(run_program(read_document(), {{"GATEWAY_TALK": there / "gateway-talk", "PAUSED": there / "paused"}}))
 """
 
 

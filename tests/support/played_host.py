@@ -317,6 +317,11 @@ class PlayedHost:
                 return Ended(0)
         return Ended(NOT_STARTED, "", f"{argv[0]}: not played")
 
+    def stream(self, argv: Sequence[str], *, seconds: float | None = None) -> Iterator[str]:
+        """Play a program whose lines are read as they come."""
+        del seconds
+        yield from self.run(argv).out.splitlines()
+
     def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
         """Play a program whose output goes to a file."""
         ended = self.run(argv, seconds=seconds)

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 
-from llamaherd.layout import BESIDE_UNITS, EXCHANGE, KEPT, KEYS, PROJECTS, REFUSED, UNITS
+from llamaherd.layout import BESIDE_UNITS, EXCHANGE, KEPT, KEYS, PAUSED, PROJECTS, REFUSED, UNITS
 from llamaherd.onhost.clients import query_docker, query_systemctl
 from llamaherd.onhost.files import as_text, resolve
+from llamaherd.onhost.pauses import left_of
 from llamaherd.onhost.servers import Holder, Holding, Loaded, Refused, ServingState
 from llamaherd.onhost.system import TIMED_OUT, System, UnknownStateError
 from llamaherd.onhost.verbs import Verb
@@ -256,7 +257,8 @@ def _records(system: System) -> Iterator[tuple[str, ServingState]]:
         f"llama-{found[1]}" for each in system.names(str(BESIDE_UNITS)) if (found := _CANDIDATE_UNIT.fullmatch(each))
     }
     kept = {*_named(str(KEPT), "folder", system)}
-    for name in sorted(refused.keys() | beside | kept):
+    paused = {*_named(str(PAUSED), "folder", system)}
+    for name in sorted(refused.keys() | beside | kept | paused):
         folder = f"{KEPT}/{name}"
         untried = (system.read(f"{folder}/untried") or "").split("\n")
         yield (
@@ -267,6 +269,7 @@ def _records(system: System) -> Iterator[tuple[str, ServingState]]:
                 untried=tuple(sorted({spec for spec in untried if spec})),
                 loaded=_loaded(_first_line(f"{folder}/last/loaded", system)),
                 holding=_holding(_first_line(f"{folder}/last/holds", system)),
+                pause_left=left_of(name, system) if name in paused else None,
             ),
         )
 

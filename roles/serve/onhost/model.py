@@ -590,6 +590,8 @@ class ServerFound:
     owned: tuple[OwnedFile, ...] = ()
     responses: Responses = field(default_factory=Responses)
     on_gpus: GpuProcesses = field(default_factory=GpuProcesses)
+    pause_left: float | None = None
+    """The seconds that are left of its pause; None if it is not paused."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from llamaherd.onhost.verbs import Verb
 from roles.serve.onhost.backends import ContainerBackend, UnitBackend, forget_server
 from roles.serve.onhost.kept import read_key, read_question, read_version, write_refused
 from roles.serve.onhost.model import KeyRemovalInput, RefusalInput, RemovalInput, ReplacedServer, SwitchInput
+from roles.serve.onhost.pause_timer import end_pause
 from roles.serve.onhost.tools import RealTools, Tools
 
 LOAD_SECONDS = 7200
@@ -111,6 +112,8 @@ def run_removal(given: RemovalInput, system: System, tools: Tools) -> None:
     kept = f"{KEPT}/{given.service}"
     with locked(system, f"removing {given.name}"):
         drain_kept(system, kept, tools, given.drain_seconds)
+        if given.key:
+            end_pause(given.name, given.service, system)
         done = forget_server(system, given.name, given.service, given.user, unit=given.unit, container=given.container)
         tools.let_in(system)
         if not done:

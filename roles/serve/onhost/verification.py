@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from llamaherd.onhost.clients import query_docker, query_systemctl
 from llamaherd.onhost.files import as_text, resolve
+from llamaherd.onhost.pauses import left_of
 from llamaherd.onhost.services import show_units
 from llamaherd.onhost.system import TIMED_OUT, Entry, System, UnknownStateError
 from llamaherd.onhost.verbs import Verb
@@ -399,6 +400,9 @@ def _find_server(
     unit, container = units.get(planned.name), docker.containers.get(planned.name)
     runs = unit or container
     process = _find_process(planned, runs.pid, system) if runs and runs.pid else None
+    if process is None and (left := left_of(planned.service, system)) is not None:
+        digest = system.digest([planned.file]) if resolve(planned.file, system) else ""
+        return ServerFound(digest, unit, container, holder=find_holder(planned.port, system), pause_left=left)
     return ServerFound(
         file_sha256=system.digest([planned.file]) if resolve(planned.file, system) else "",
         unit=unit,

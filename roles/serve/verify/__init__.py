@@ -17,7 +17,7 @@ from llamaherd.plan.instance import SHARE_OF_EXPECTED
 from llamaherd.role.reach import Reach
 from llamaherd.role.report import PROMPT, Check, InstanceReport, chat_seconds
 from llamaherd.role.role import Judging, Verified
-from llamaherd.text.numbers import whole_number
+from llamaherd.text.numbers import show_hours, whole_number
 from roles.serve.onhost.model import (
     ChatRequest,
     Listening,
@@ -362,6 +362,8 @@ def _instance(
     reach: Reach | None,
 ) -> InstanceReport:
     name, server = planned.name, found.servers.get(planned.name, ServerFound())
+    if server.pause_left is not None and server.process is None:
+        return _paused(rig, planned, server, server.pause_left)
     responses = server.responses
     first = planned.members[0].name if planned.members else name
     output = parse_chat(parse_reply(responses.chats.get(first, "")).body)
@@ -394,6 +396,26 @@ def _instance(
 
 _RESPONSES = frozenset({"health", "reach", "chat", "prompt", "embeddings", "rerank"})
 """The checks of what clients get for sure. A server that fails another one responds, and not as declared."""
+
+
+def _paused(rig: Rig, planned: InstancePlan, server: ServerFound, left: float) -> InstanceReport:
+    """Return the report of a server that is paused: no other program may have its port when the pause ends."""
+    detail = f"for {show_hours(left)} more; `herd resume {rig.rig}/{planned.name}` starts it"
+    if server.holder:
+        detail = f"it cannot start after its pause: port {planned.endpoint.port} is in use by {server.holder}"
+    return InstanceReport(
+        name=planned.name,
+        backend=planned.backend,
+        model=" or ".join(planned.endpoint.models),
+        engine=planned.engine,
+        build=planned.build or planned.server.image,
+        port=planned.endpoint.port,
+        answer="",
+        tokens_per_second=None,
+        draft_n=None,
+        draft_accepted=None,
+        checks=(Check("paused", not server.holder, detail),),
+    )
 
 
 def _answering(rig: Rig, planned: InstancePlan, responses: Responses) -> list[Check]:

@@ -26,7 +26,7 @@ FINE: ProbeOutputs = {
 
 def failed(answers: ProbeOutputs) -> list[str]:
     """The names of checks that do not pass."""
-    return [each.name for each in gateway_checks(gateway_of(gateway_plans()[0]), answers) if not each.ok]
+    return [each.name for each in gateway_checks(gateway_of(gateway_plans()[0]), answers, "box") if not each.ok]
 
 
 def test_a_gateway_that_does_as_it_is_declared_passes() -> None:
@@ -66,6 +66,24 @@ def test_a_model_that_its_servers_do_not_answer_for_fails(said: str) -> None:
     assert failed({**FINE, ("gateway model", "coder"): said}) == ["gateway model coder"]
 
 
+@pytest.mark.parametrize(
+    ("said", "detail"),
+    [
+        ("HTTP/1.1 503 Service Unavailable", "all its servers are paused; requests fail until then"),
+        (
+            "HTTP/1.1 200 OK\nx-herd-instance: box.chat\nx-herd-fallback: coder",
+            "all its servers are paused; coder responds in its place",
+        ),
+    ],
+)
+def test_a_model_whose_servers_are_paused_is_a_doubt(said: str, detail: str) -> None:
+    paused = {("gateway model", "small"): said, ("gateway paused", ""): "llama-chat\nllama-drafter"}
+    checks = gateway_checks(gateway_of(gateway_plans()[0]), {**FINE, **paused}, "box")
+    (small,) = [each for each in checks if each.name == "gateway model small"]
+    assert (small.ok, small.doubt, small.detail) == (True, True, detail)
+    assert failed({**FINE, **paused, ("gateway paused", ""): "llama-chat"}) == ["gateway model small"]
+
+
 def test_a_model_is_asked_by_somebody_who_may_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANN_KEY", KEYS["ann"])
     requested = [probe.of for probe in probes(gateway_plans()[0]) if probe.what == "gateway model"]
@@ -96,5 +114,5 @@ def test_a_gateway_that_runs_is_asked_so(tmp_path: Path, monkeypatch: pytest.Mon
             answers = probed(probes(whole), Host(print, print))
     finally:
         server.stop()
-    checks = {each.name: each.ok for each in gateway_checks(plan, answers)}
+    checks = {each.name: each.ok for each in gateway_checks(plan, answers, "box")}
     assert {name for name, ok in checks.items() if not ok} == {"gateway", "gateway files"}, "there is no unit here"

@@ -48,6 +48,19 @@ def _asked(tmp_path: Path, alert: Alert, case: dict[str, Any], watching: Plan) -
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("name", ["ServerDown", "ServerStopped", "GatewayServerDown"])
+@pytest.mark.parametrize("other", [False, True], ids=["it is paused", "another server is paused"])
+def test_an_alert_does_not_fire_for_a_paused_server(tmp_path: Path, name: str, watching: Plan, *, other: bool) -> None:
+    alert = next(each for each in ALERTS if each.name == name)
+    server = "drafter" if other else "chat"
+    paused = f'llamaherd_server_paused{{rig="duo",instance="duo",name="llama-{server}.service",server="{server}"}}'
+    case = {**CASES[name]["fires"]}
+    case["series"] = {**case["series"], paused: "1x80"}
+    if not other:
+        del case["summary"]
+    _asked(tmp_path, alert, case, watching)
+
+
 @pytest.mark.parametrize(
     ("measured", "fires"),
     [({"duo.worker": 30.0}, True), ({"duo.worker": 28.0}, False), ({"box.chat": 30.0}, False), ({}, False)],

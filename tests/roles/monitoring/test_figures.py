@@ -64,6 +64,15 @@ def test_the_kernels_errors_are_told_with_their_last_time(figures: ModuleType) -
     ]
 
 
+def test_paused_servers_are_those_with_a_record(figures: ModuleType, tmp_path: Path) -> None:
+    for name in ("llama-chat", "llama-drafter", 'llama-"x', "other"):
+        (tmp_path / name).mkdir()
+    for name in ("llama-chat", 'llama-"x', "other"):
+        (tmp_path / name / "pause.json").touch()
+    assert list(figures.paused(tmp_path)) == ['llamaherd_server_paused{name="llama-chat.service",server="chat"} 1']
+    assert list(figures.paused(tmp_path / "absent")) == []
+
+
 def test_the_program_writes_what_the_exporter_reads(tmp_path: Path) -> None:
     """With an old driver, which knows one field by another name, and a certificate of openssl's."""
     made = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=gateway -keyout k -out c"

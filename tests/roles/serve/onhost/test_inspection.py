@@ -31,6 +31,7 @@ from tests.support.stores import needs_root
 
 VERB = "serve.inspection.inspect"
 CPU, GPU = planned(cpu_rig()), planned(gpu_rig())
+PAUSED = "/var/lib/llamaherd/paused"
 KEPT, REFUSED = "/var/lib/llamaherd/kept", "/var/lib/llamaherd/refused"
 SYSTEMD = {"systemctl show -p": Ended(0), "getent": Ended(2), "setpriv": Ended(1)}
 
@@ -57,6 +58,7 @@ def found(texts: Mapping[str, str]) -> InspectedServers:
         (f"{KEPT}/llama-a/last/holds", "0a1b\tRAM\t=1\tRAM=5\tGPU a=b=7\tGPU=x\n", "holding"),
         (f"{KEPT}/llama-a/untried", "0a1b\n\n0001\n0a1b\n", "untried"),
         ("/run/systemd/system/llamaherd-beside-a.service", "", "beside"),
+        (f"{PAUSED}/llama-a/pause.json", '{"server":"a","since":5,"until":7}', "paused"),
     ],
 )
 def test_records(path: str, text: str, state: str) -> None:
@@ -66,6 +68,7 @@ def test_records(path: str, text: str, state: str) -> None:
         "holding": ServingState(holding=Holding("0a1b", {"RAM": 5, "GPU a=b": 7, "": 1})),
         "untried": ServingState(untried=("0001", "0a1b")),
         "beside": ServingState(beside=True),
+        "paused": ServingState(pause_left=0.0),
     }
     assert found({path: text}) == InspectedServers(serving={"llama-a": states[state]})
 
@@ -85,6 +88,8 @@ def test_records(path: str, text: str, state: str) -> None:
         ("/etc/llamaherd/keys/Odd Name", "key"),
         ("/etc/llamaherd/keys/a/b", "key"),
         ("/etc/llamaherd/compose/file", ""),
+        (f"{PAUSED}/llama-a/pause.json", "{}"),
+        (f"{PAUSED}/llama-a/resume.json", "{}"),
     ],
 )
 def test_what_is_no_record(path: str, text: str) -> None:

@@ -147,6 +147,19 @@ def test_a_unit_that_does_not_run_has_no_process() -> None:
     assert (found.unit and found.unit.pid, found.process) == ("", None)
 
 
+def test_a_paused_server_gets_no_request_unless_it_runs() -> None:
+    record = {"/var/lib/llamaherd/paused/llama-chat/pause.json": '{"server":"chat","since":0,"until":4e9}'}
+    each = host(files=record)
+    assert verified(each, server()).servers["chat"].pause_left is None
+    assert each.urls()
+    each = host(files=record)
+    each.answers["systemctl show -p Id,ActiveState"] = Ended(0, UNIT.replace("MainPID=7", "MainPID=0"))
+    found = verified(each, server()).servers["chat"]
+    assert found.pause_left is not None
+    assert found.pause_left > 1e9
+    assert each.urls() == []
+
+
 def test_a_container_without_health_or_labels() -> None:
     each = host()
     each.answers["docker inspect"] = Ended(0, container(Health="", Labels=None, Mounts=None, Pid=0))

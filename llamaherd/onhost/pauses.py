@@ -1,0 +1,72 @@
+"""The servers of this host that are paused, by a record of each: a file that `herd pause` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from llamaherd.layout import PAUSED
+from llamaherd.onhost.document import DocumentError, decode, parse_document
+from llamaherd.onhost.system import System
+from llamaherd.onhost.verbs import Verb
+
+_MOST_BYTES = 1 << 12
+_MOST_SERVERS = 1000
+
+
+@dataclass(frozen=True)
+class Pause:
+    """The record of a pause: its server, its begin and its end, in seconds since 1970 by the clock of the host."""
+
+    server: str
+    since: float
+    until: float
+
+
+@dataclass(frozen=True)
+class PausesInput:
+    """Nothing: all pauses are returned."""
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """The seconds that are left of each pause, by the name of the server. 0 for a pause that is about to end."""
+
+    left: Mapping[str, float] = field(default_factory=dict)
+
+
+def record_of(service: str) -> str:
+    """Return the path of a server's record."""
+    return f"{PAUSED}/{service}/pause.json"
+
+
+def read_pause(service: str, system: System) -> Pause | None:
+    """Return the record of a server; None if it is not paused."""
+    data = system.read_bytes(record_of(service), _MOST_BYTES)
+    with suppress(DocumentError):
+        return None if data is None else decode(Pause, parse_document(data))
+    return None
+
+
+def left_of(service: str, system: System) -> float | None:
+    """Return the seconds that are left of a server's pause; None if it is not paused.
+
+    The host's clock alone decides, so clocks that differ do not matter.
+    """
+    pause = read_pause(service, system)
+    return max(0.0, pause.until - system.clock()) if pause else None
+
+
+def pauses(given: PausesInput, system: System) -> Pauses:
+    """Return all pauses of this host."""
+    del given
+    found = {}
+    for service in system.names(str(PAUSED))[:_MOST_SERVERS]:
+        pause, left = read_pause(service, system), left_of(service, system)
+        if pause and left is not None:
+            found[pause.server] = left
+    return Pauses(found)
+
+
+VERBS = {"read": Verb(PausesInput, pauses)}
