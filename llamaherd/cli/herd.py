@@ -25,6 +25,7 @@ from llamaherd.text.terminal import MOST_MESSAGE, one_line
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Write an inventory": {
         "init": "Create a fleet folder with a first rig.",
+        "add": "Declare an instance of a model where it fits on a rig.",
         "check": "Report mistakes in an inventory or in a recipe.",
         "explain": "Print the page of a finding, or another page of docs/.",
         "fit": "Show whether a model fits on given GPUs, and how.",
