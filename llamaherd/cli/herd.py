@@ -30,6 +30,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "explain": "Print the page of a finding, or another page of docs/.",
         "fit": "Show whether a model fits on given GPUs, and how.",
         "lock": "Resolve tags and branches to exact versions.",
+        "outdated": "Show locked and newest versions of engines, images and models.",
         "schema": "Print the JSON Schema of a file, for editors.",
     },
     "Change hosts": {

@@ -52,11 +52,13 @@ def hollow(model: gguf_files.Model, folder: Path, name: str) -> Hollow:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Content]]:
     folder = tmp_path_factory.mktemp("models")
-    dense = {
+    dense: dict[str, Content] = {
         f"Llama-3.1-8B-{name}.gguf": hollow(gguf_files.llama(dense=kind), folder, f"{name}.gguf")
         for name, kind in {"Q4_K_M": "Q4_K", "Q8_0": "Q8_0", "F16": "F16", "Q2_K": "Q2_K"}.items()
     }
-    moe = {"Qwen3.6-35B-A3B-UD-Q4_K_XL.gguf": hollow(gguf_files.qwen(mtp=False), folder, "moe.gguf")}
+    moe: dict[str, Content] = {
+        "Qwen3.6-35B-A3B-UD-Q4_K_XL.gguf": hollow(gguf_files.qwen(mtp=False), folder, "moe.gguf")
+    }
     return {REPO: {**dense, "mmproj-F16.gguf": Hollow(b"GGUF", 10**9), "README.md": b"# Llama"}, MOE: moe}
 
 
