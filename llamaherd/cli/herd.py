@@ -39,6 +39,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "show": "Show the desired state of each host.",
         "preflight": "Compare each host with the plan, without changing it.",
         "up": "Apply the plan to the hosts.",
+        "upgrade": "Move to the newest versions, and apply them.",
         "history": "List the releases of each host.",
         "rollback": "Restore the servers of an earlier release.",
         "unlock": "Break the lock of a run on a host.",

@@ -90,6 +90,14 @@ def tag_version(tag: str) -> TagVersion | None:
     return TagVersion(tag[: found.start()] + letter, numbers, tag[found.end() :])
 
 
+def moved_version(version: str, old: str, new: str) -> str | None:
+    """Return what a version becomes when a tag moves: `0.34.0` for `0.33.0`; None if it is not that of the old tag."""
+    before, after = _VERSION.search(old), _VERSION.search(new)
+    if before is None or after is None:
+        return None
+    return {before[0]: after[0], before[0].removeprefix("v"): after[0].removeprefix("v")}.get(version)
+
+
 def newest_tag(tag: str, tags: Iterable[str]) -> str:
     """Return the newest tag that differs from a tag in its version only: `b12359` for `b11434`.
 

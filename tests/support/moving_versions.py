@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,6 +59,13 @@ class MovingVersions:
         ended = CliRunner().invoke(main, [*words, "-i", str(self.folder)], prog_name="herd")
         assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
         return ended
+
+    def herd_process(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command that loads pyinfra, which a process with running servers cannot do."""
+        command = [sys.executable, "-m", "llamaherd.cli", *words, "-i", str(self.folder)]
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100
+        )
 
     def commit(self, text: str, *refs: str) -> str:
         """Make a commit, and let refs point to it."""
