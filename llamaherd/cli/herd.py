@@ -25,10 +25,12 @@ from llamaherd.text.terminal import MOST_MESSAGE, one_line
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Write an inventory": {
         "init": "Create a fleet folder with a first rig.",
+        "add": "Declare an instance of a model where it fits on a rig.",
         "check": "Report mistakes in an inventory or in a recipe.",
         "explain": "Print the page of a finding, or another page of docs/.",
         "fit": "Show whether a model fits on given GPUs, and how.",
         "lock": "Resolve tags and branches to exact versions.",
+        "outdated": "Show locked and newest versions of engines, images and models.",
         "schema": "Print the JSON Schema of a file, for editors.",
     },
     "Change hosts": {
@@ -37,6 +39,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "show": "Show the desired state of each host.",
         "preflight": "Compare each host with the plan, without changing it.",
         "up": "Apply the plan to the hosts.",
+        "upgrade": "Move to the newest versions, and apply them.",
         "stop": "Stop a server.",
         "start": "Start a server that was stopped or paused.",
         "restart": "Restart a server.",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import click
 
@@ -53,7 +54,7 @@ _DECODE, _PREFILL, _SECONDS = 0.03, 0.05, 20 * 60
 
 @dataclass(frozen=True)
 class LockTrial:
-    """The plans of a rig by the current lock and by a new one."""
+    """The plans of a rig by the current lock and by a new one, for which `texts` replace files of the inventory."""
 
     path: Path
     inventory: Path | None
@@ -61,6 +62,7 @@ class LockTrial:
     was: Plan
     new: Plan
     lock: Lock
+    texts: Mapping[Path, str] = field(default_factory=dict)
 
     def pairs(self) -> Iterator[Pair]:
         """Yield the servers that the new lock changes, each with its current version; a group instance by instance."""
@@ -70,12 +72,23 @@ class LockTrial:
                 yield pair
 
 
-def try_lock(inventory: Path | None, path: Path, lock: Lock, rig: str, *, yes: bool, lock_wait: int) -> None:
+def try_lock(
+    inventory: Path | None,
+    path: Path,
+    lock: Lock,
+    rig: str,
+    *,
+    yes: bool,
+    lock_wait: int,
+    texts: Mapping[Path, str] = MappingProxyType({}),
+) -> None:
     """Install the versions of a lock on a rig, measure its servers with them, and print the results.
 
-    Writes no lock. End the program with 1 if a server loses more speed than allowed, or is not measured.
+    `texts` replace files of the inventory for the new versions. Writes no lock.
+
+    End the program with 1 if a server loses more speed than allowed, or is not measured.
     """
-    trial = _plan_trial(inventory, path, lock, rig)
+    trial = _plan_trial(inventory, path, lock, rig, texts)
     pairs = list(trial.pairs())
     containers = [each.name for each in trial.new.of("compose")]
     if containers:
@@ -95,11 +108,13 @@ def try_lock(inventory: Path | None, path: Path, lock: Lock, rig: str, *, yes: b
         sys.exit(FAILED)
 
 
-def _plan_trial(inventory: Path | None, path: Path, lock: Lock, rig: str) -> LockTrial:
+def _plan_trial(
+    inventory: Path | None, path: Path, lock: Lock, rig: str, texts: Mapping[Path, str] = MappingProxyType({})
+) -> LockTrial:
     roles = roles_or_exit(inventory)
     declared_rig, was = read_or_exit(lambda: plans(path, roles, (rig,)))[rig]
-    new = read_or_exit(lambda: plans(path, roles, (rig,), locked=lock))[rig][1]
-    return LockTrial(path, inventory, declared_rig, was, new, lock)
+    new = read_or_exit(lambda: plans(path, roles, (rig,), locked=lock, texts=texts))[rig][1]
+    return LockTrial(path, inventory, declared_rig, was, new, lock, texts)
 
 
 def _install(trial: LockTrial, lock_wait: int) -> None:
@@ -107,7 +122,7 @@ def _install(trial: LockTrial, lock_wait: int) -> None:
     from llamaherd.deploy.run import RunOptions, deploy
 
     roles, name = roles_or_exit(trial.inventory), trial.rig.rig
-    part = plans(trial.path, roles, (name,), locked=trial.lock, deploying=True, only=TRIAL_ROLES)
+    part = plans(trial.path, roles, (name,), locked=trial.lock, deploying=True, only=TRIAL_ROLES, texts=trial.texts)
     handlers = {each: signal.getsignal(each) for each in END_SIGNALS}
     try:
         failed = deploy(part, trial.path, 0, {}, RunOptions(lock_wait=lock_wait))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from difflib import unified_diff
 from glob import escape
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.text.numbers import whole_number
+from llamaherd.text.textfile import UnreadableError, read_text
 
 
 def write_atomically(file: Path, text: str, mode: int) -> None:
@@ -54,6 +57,41 @@ def report_write_errors() -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"cannot write {error.filename}: {error.strerror}", "check its mode and its disk") from None
+
+
+_MOST_BYTES = 1 << 20
+"""The most bytes of a file of the inventory."""
+
+
+def text_of(file: Path) -> str:
+    """Return the text of a file of the inventory. Raise UserError."""
+    try:
+        return read_text(file, _MOST_BYTES)
+    except UnreadableError as error:
+        raise UserError(f"cannot read {file}: {error}", error.help) from None
+
+
+@dataclass(frozen=True)
+class FileEdit:
+    """The text of a file before and after a change."""
+
+    file: Path
+    old: str
+    new: str
+
+    def lines(self) -> Iterator[str]:
+        """Yield the changed lines, with the line above and below each part."""
+        for line in unified_diff(self.old.splitlines(), self.new.splitlines(), n=1, lineterm=""):
+            if not line.startswith(("---", "+++", "@@")) and line.strip():
+                yield line
+
+    def write(self) -> None:
+        """Replace the file in one step, with the same mode; a link stays. Raise UserError if it changed meanwhile."""
+        target = self.file.resolve()
+        if text_of(target) != self.old:
+            raise UserError(f"{self.file} was changed by another program meanwhile", "run the same command again")
+        with report_write_errors():
+            write_atomically(target, self.new, target.stat().st_mode & 0o777)
 
 
 @contextmanager

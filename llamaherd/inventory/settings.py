@@ -1,8 +1,11 @@
-"""Settings of an instance as `KEY=VALUE`: set in a loaded rig, or written to the text of its file."""
+"""Settings of an instance as `KEY=VALUE`, and values and entries that are written to the text of a YAML file.
+
+Only the changed lines differ: each edit is checked against the data that it must result in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Any
 import yaml
 
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError
-from llamaherd.inventory.yaml_file import Document, Path_, parse_yaml
+from llamaherd.inventory.yaml_file import Document, Dumper, Path_, parse_yaml
 from llamaherd.inventory.yaml_text import nodes_of
 
 _FORM = "write KEY=VALUE, such as `--with batch=1024` or `--with draft.mtp=2`; null takes a key away"
@@ -118,6 +121,103 @@ def text_with_value(text: str, file: Path, path: Sequence[str], value: Any) -> s
     return _as_meant(_with(text, tuple(path[: at + 1]), value), file, meant)
 
 
+def text_with_entry(text: str, file: Path, section: str, name: str, value: Mapping[str, Any]) -> str:
+    """Return the text with a new entry at the end of a section, such as `models`, in the style of the entries there.
+
+    Creates a missing section at the end of the file. Raise UserError if other lines would change.
+    """
+    meant = _apart(parse_yaml(file, text).data)
+    there = meant.get(section) or {}
+    if not isinstance(there, dict) or name in there:
+        raise UserError(f"{file} has no room for `{name}` in `{section}`", f"check `{section}`, or take another name")
+    meant[section] = {**there, name: dict(value)}
+    top = nodes_of(text)
+    pairs = top.value if isinstance(top, yaml.MappingNode) else []
+    pair = next((each for each in pairs if each[0].value == section), None)
+    if pair is None:
+        body = text if text.endswith("\n") else f"{text}\n"
+        text = f"{body}\n{section}:\n{_entry(name, value, 2, 2, inline=_is_short(value))}"
+    elif isinstance(pair[1], yaml.MappingNode) and pair[1].value:
+        text = _with_last_entry(text, pair[1], name, value)
+    else:
+        key, node = pair  # `models:` or `models: {}`
+        start, end = key.end_mark.index, max(key.end_mark.index + 1, node.end_mark.index)
+        line = text.find("\n", end)
+        rest = text[end:] if line < 0 else text[end : line + 1]
+        after = "" if line < 0 else text[line + 1 :]
+        added = _entry(name, value, key.start_mark.column + 2, 2, inline=_is_short(value))
+        text = f"{text[:start]}:{rest.rstrip()}\n{added}{after}"
+    return _as_meant(text, file, meant)
+
+
+def _with_last_entry(text: str, node: yaml.MappingNode, name: str, value: Mapping[str, Any]) -> str:
+    """Return the text with an entry after the last one of a mapping that has some."""
+    key, last = node.value[-1]
+    if node.flow_style:
+        end = max(key.end_mark.index, last.end_mark.index)
+        return f"{text[:end]}, {_inline(name)}: {_flow(value)}{text[end:]}"
+    column = key.start_mark.column
+    inline = _is_inline(last) if isinstance(last, yaml.MappingNode) else _is_short(value)
+    step = last.start_mark.column - column if not inline and isinstance(last, yaml.MappingNode) else 2
+    at = len(text[: _content_end(key, last)].rstrip())
+    end = text.find("\n", at)
+    if end < 0:
+        text, end = f"{text}\n", len(text)
+    end += 1
+    # A comment of the last entry stays below it.
+    while (line := text[end : text.find("\n", end) + 1]).lstrip().startswith("#"):
+        if len(line) - len(line.lstrip()) < max(column, 1):
+            break
+        end += len(line)
+    return text[:end] + _entry(name, value, column, max(step, 1), inline=inline) + text[end:]
+
+
+def _content_end(key: yaml.Node, node: yaml.Node) -> int:
+    """Return where the text of a value ends: a block's own end is where the next node begins."""
+    if node.start_mark.index < key.end_mark.index:  # an alias: its node is elsewhere
+        return int(key.end_mark.index) + 1
+    if not _is_inline(node) and isinstance(node, yaml.MappingNode) and node.value:
+        return _content_end(*node.value[-1])
+    if not _is_inline(node) and isinstance(node, yaml.SequenceNode) and node.value:
+        return _content_end(key, node.value[-1])
+    return int(node.end_mark.index)
+
+
+def _entry(name: str, value: Mapping[str, Any], column: int, step: int, *, inline: bool) -> str:
+    """Return an entry as lines, on one line or with a line for each key."""
+    indent = " " * column
+    if inline:
+        return f"{indent}{_inline(name)}: {_flow(value)}\n"
+    lines = [f"{indent}{' ' * step}{key}: {_inline(each)}\n" for key, each in value.items()]
+    return f"{indent}{_inline(name)}:\n{''.join(lines)}"
+
+
+def _flow(value: Mapping[str, Any]) -> str:
+    return "{" + ", ".join(f"{key}: {_inline(each)}" for key, each in value.items()) + "}"
+
+
+_MOST_SHORT = 3
+"""The most keys of an entry on one line, where the section has no entry whose style it could take."""
+
+
+def _is_short(value: Mapping[str, Any]) -> bool:
+    return len(value) <= _MOST_SHORT
+
+
+def text_with_word(text: str, place: Place, old: str, new: str) -> str:
+    """Return the text with a word at a place replaced; quotes around it stay. Raise UserError for any other text."""
+    lines = text.split("\n")
+    line = lines[place.line - 1] if place.line <= len(lines) else ""
+    at = place.column - 1
+    if line[at : at + 1] in ("'", '"'):
+        at += 1
+    ends = line[at + len(old) : at + len(old) + 1]
+    if not line.startswith(old, at) or (ends and ends not in " ,}]'\""):
+        raise UserError(f"{place.file} is written in a way that cannot be changed by itself", f"write `{new}` into it")
+    lines[place.line - 1] = line[:at] + new + line[at + len(old) :]
+    return "\n".join(lines)
+
+
 def _found(data: Any, path: Sequence[str]) -> Any:
     for key in path:
         data = data.get(key) if isinstance(data, dict) else None
@@ -216,4 +316,5 @@ def _is_inline(node: yaml.Node) -> bool:
 
 
 def _inline(value: Any) -> str:
-    return yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("...\n").strip()
+    text: str = yaml.dump(value, Dumper=Dumper, default_flow_style=True, width=10_000)
+    return text.removesuffix("...\n").strip()

@@ -58,6 +58,12 @@ def commit_of(git: str, ref: str) -> Ref:
     raise GitError(f"{plain_url(git)} has no tag and no branch `{ref}`", _suggest(git, ref))
 
 
+def tags_and_branch(git: str, ref: str) -> tuple[Mapping[str, str], str | None]:
+    """Query a repository for the commits of all its tags, and for the commit of the branch `ref`. Raise GitError."""
+    found = _list_refs(git, "refs/tags/*", f"refs/heads/{ref}")
+    return found.tags, found.branches.get(ref)
+
+
 def plain_url(git: str) -> str:
     """Return a git URL without the user and password that may be in it."""
     return re.sub(r"(?<=://)[^/]*@", "", git)

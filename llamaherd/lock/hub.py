@@ -264,7 +264,7 @@ def resolve(repo: str, revision: str, files: str, *, mmproj: str | None = None, 
     `whole` one for each small file. Raise HubError.
     """
     url = endpoint()
-    info = _model_info(url, repo, revision)
+    info = model_info(url, repo, revision)
     projector = projector_of(info.siblings or [], repo, mmproj) if mmproj else None
     others = [file for file in info.siblings or [] if file is not projector]
     chosen = all_matching(others, repo, files) if whole else shards_of_one(others, repo, files)
@@ -293,7 +293,7 @@ def with_projector(model: LockedModel, mmproj: str | None) -> LockedModel:
     """Return the model at the same commit with another vision projector, or with none. Raise HubError."""
     if mmproj is None:
         return model.model_copy(update={"mmproj": None, "projector": None})
-    info = _model_info(model.endpoint, model.repo, model.commit)
+    info = model_info(model.endpoint, model.repo, model.commit)
     projector = _locked(model.repo, projector_of(info.siblings or [], model.repo, mmproj))
     if projector.path in {shard.path for shard in model.shards}:
         raise HubError(f"`mmproj: {mmproj}` is {projector.path}, which `files` names already", "name the projector")
@@ -329,7 +329,7 @@ def with_header(model: LockedModel, patience: HubPatience | None = None) -> Lock
 _OTHER_FILES = "lock an earlier revision, or another quant"
 
 
-def _model_info(url: str, repo: str, revision: str) -> ModelInfo:
+def model_info(url: str, repo: str, revision: str) -> ModelInfo:
     """Return the hub's description of a repository that may be downloaded from. Raise HubError."""
     api = _api(url)
     with in_sentences(api, repo, revision, TIMEOUT):

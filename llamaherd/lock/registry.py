@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.text.numbers import parse_json
@@ -127,6 +127,7 @@ TIMEOUT = 30.0  # seconds without a response
 _MAX_MANIFEST = 4 << 20  # bytes; the size that registries must allow (OCI distribution 1.1, "Pushing Manifests")
 _MAX_ANSWER = 1 << 20  # bytes of a token, of a page of tags
 _MAX_TAGS = 10_000  # that are compared with a missing one
+_PAGE, _MAX_PAGES = 1000, 60  # tags of a page, and pages: ghcr.io has some ten thousand tags of llama.cpp
 _MANIFESTS = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -149,6 +150,15 @@ def digest_of(image: str) -> str:
     # The limits of each response are below: this one is for redirects, and responses that are not read.
     with _sentences(name), BoundedClient(Bounds(2 * _MAX_MANIFEST, TIMEOUT)) as client:
         return _Session(client, name).digest()
+
+
+def tags_of(image: str) -> tuple[str, ...]:
+    """Query the registry for the tags of an image, as many as some pages list. Raise RegistryError."""
+    from llamaherd.bounded import BoundedClient, Bounds
+
+    name = image_name(image)
+    with _sentences(name), BoundedClient(Bounds(2 * _MAX_MANIFEST, TIMEOUT)) as client:
+        return tuple(_Session(client, name).every_tag())
 
 
 @dataclass(frozen=True)
@@ -189,6 +199,17 @@ class _Session:
                 "check the image's name, and any proxy in between",
             )
         return actual
+
+    def every_tag(self) -> Iterator[str]:
+        """Yield the tags of the image, page by page. Raise RegistryError."""
+        last = ""
+        for _ in range(_MAX_PAGES):
+            answer = self._ask("GET", f"tags/list?n={_PAGE}{f'&last={quote(last)}' if last else ''}")
+            tags = [each for each in json_object(answer.body).get("tags") or () if isinstance(each, str)]
+            yield from (each for each in tags if IMAGE_TAG.fullmatch(each))
+            if not tags or 'rel="next"' not in answer.headers.get("Link", ""):
+                return
+            last = tags[-1]
 
     def _ask(self, method: str, path: str) -> _Response:
         """Return a successful response, after a login if the registry requires that. Raise RegistryError."""

@@ -24,7 +24,7 @@ from llamaherd.inventory.api_keys import ServerKey, server_keys, with_server_key
 from llamaherd.inventory.inheritance import DEFAULTS, EXTENDS, NOT_INHERITED, OWN_KEYS, inherited
 from llamaherd.inventory.schema import LOCAL, Fleet, Rig
 from llamaherd.inventory.schema.fleet_file import FleetFile, Gateway, split_served
-from llamaherd.inventory.yaml_file import UNREADABLE, Document, read_yaml
+from llamaherd.inventory.yaml_file import UNREADABLE, Document, parse_yaml, read_yaml
 from llamaherd.lock import Lock
 from llamaherd.lock.engine_flags import with_built
 from llamaherd.lock.local_files import with_hashes
@@ -32,6 +32,14 @@ from llamaherd.memory.facts import RigFacts, rig_facts
 from llamaherd.pipeline.discovery import INVENTORY, SUFFIXES, searched_folders
 from llamaherd.pipeline.rules import NO_INVENTORY, NOT_SIZED, SAME_MACHINE, SAME_NAME, UNKNOWN_RIG
 from llamaherd.text.quoting import comment
+
+Read = Callable[[Path], Document]
+"""Reads a YAML file of the inventory. Raises InventoryError."""
+
+
+def reader_with(texts: Mapping[Path, str]) -> Read:
+    """Return a reader that parses these texts in place of the files on disk, to check a change before it is written."""
+    return lambda file: parse_yaml(file, texts[file]) if file in texts else read_yaml(file)
 
 
 @dataclass(frozen=True)
@@ -88,13 +96,13 @@ def is_fleet_file(file: Path) -> bool:
         return True
 
 
-def survey_fleet_file(folder: Path) -> FleetSurvey:
+def survey_fleet_file(folder: Path, read: Read = read_yaml) -> FleetSurvey:
     """Return the fleet's file in a folder of rigs; an empty survey if there is none."""
     file = folder / FLEET
     if not file.exists() or not is_fleet_file(file):
         return NO_FLEET_FILE
     try:
-        document = read_yaml(file)
+        document = read(file)
     except InventoryError as error:
         return FleetSurvey(None, None, error.findings)
     known = list(FleetFile.model_fields)
@@ -202,11 +210,17 @@ def examine_fleet(
 
 
 def survey_fleet(
-    source: Path, lock: Lock | None = None, *, deploying: bool = False, edit: Edit | None = None
+    source: Path,
+    lock: Lock | None = None,
+    *,
+    deploying: bool = False,
+    edit: Edit | None = None,
+    texts: Mapping[Path, str] = MappingProxyType({}),
 ) -> Survey:
     """Return the same as `examine_fleet`, with documents and facts. `edit` may change each rig before it is checked.
 
-    An edited rig is a candidate and not part of the fleet, so the fleet's own checks are left out then.
+    An edited rig is a candidate and not part of the fleet, so the fleet's own checks are left out then. `texts` replace
+    files of the inventory.
     """
     findings: list[Finding] = []
     rigs: dict[str, Rig] = {}
@@ -215,7 +229,7 @@ def survey_fleet(
         files = _rig_files(source)
     except InventoryError as error:
         return Survey(Fleet(rigs={}), error.findings, {}, {})
-    read = _read_folder(files, findings)
+    read = _read_folder(files, findings, reader_with(texts))
     folder, of_fleet = files[0].parent.resolve(), read.of_fleet
     read_well: list[tuple[Rig, Document]] = []
     for document in read.documents:
@@ -276,12 +290,12 @@ class _Folder:
     others: Mapping[str, Document]
 
 
-def _read_folder(files: Sequence[Path], findings: list[Finding]) -> _Folder:
-    documents = tuple(document for file in files if (document := _read_document(file, findings)))
-    defaults = _defaults(files[0].with_name(DEFAULTS), findings)
-    of_fleet = survey_fleet_file(files[0].parent)
+def _read_folder(files: Sequence[Path], findings: list[Finding], read: Read = read_yaml) -> _Folder:
+    documents = tuple(document for file in files if (document := _read_document(file, findings, read)))
+    defaults = _defaults(files[0].with_name(DEFAULTS), findings, read)
+    of_fleet = survey_fleet_file(files[0].parent, read)
     siblings = tuple(
-        _sibling_documents([*documents, *([defaults] if defaults else [])], always=of_fleet.declared is not None)
+        _sibling_documents([*documents, *([defaults] if defaults else [])], read, always=of_fleet.declared is not None)
     )
     others = {str(document.data.get("rig")): document for document in reversed([*documents, *siblings])}
     return _Folder(documents, defaults, of_fleet, siblings, others)
@@ -301,20 +315,20 @@ def _rig_findings(
         yield from check(RigContext(facts, whole, around, names))
 
 
-def _read_document(file: Path, findings: list[Finding]) -> Document | None:
+def _read_document(file: Path, findings: list[Finding], read: Read) -> Document | None:
     try:
-        return read_yaml(file)
+        return read(file)
     except InventoryError as error:
         findings.extend(error.findings)
         return None
 
 
-def _sibling_documents(documents: Sequence[Document], *, always: bool) -> Iterator[Document]:
+def _sibling_documents(documents: Sequence[Document], read: Read, *, always: bool) -> Iterator[Document]:
     """Yield the other rigs of the folder, if one of these files names another rig. Their findings are left out."""
     if documents and (always or any(document.data.keys() & {EXTENDS, "store"} for document in documents)):
         given = {document.file for document in documents}
         for file in _yaml_files(documents[0].file.parent):
-            if file not in given and (document := _read_document(file, [])):
+            if file not in given and (document := _read_document(file, [], read)):
                 yield document
 
 
@@ -338,8 +352,8 @@ def _yaml_files(folder: Path) -> list[Path]:
     return [file for file in files if not is_fleet_file(file)]
 
 
-def _defaults(file: Path, findings: list[Finding]) -> Document | None:
-    document = _read_document(file, findings) if file.exists() else None
+def _defaults(file: Path, findings: list[Finding], read: Read) -> Document | None:
+    document = _read_document(file, findings, read) if file.exists() else None
     for key in sorted(OWN_KEYS & set(document.data)) if document else ():
         assert document is not None
         message = f"`{key}` identifies one rig, but {DEFAULTS} is for all rigs"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from llamaherd import lock
@@ -192,6 +193,7 @@ def plans(
     edit: Edit | None = None,
     locked: lock.Lock | None = None,
     made: OnKeyMade | None = None,
+    texts: Mapping[Path, str] = MappingProxyType({}),
 ) -> dict[str, tuple[Rig, Plan]]:
     """Return the rigs of these names, or all rigs, with their plans. `doubtful` gets the findings that are no errors.
 
@@ -199,12 +201,12 @@ def plans(
     rigs once they are free of errors, before they are planned. `only` names instances and roles: rigs with none of them
     are left out. `edit` may change each rig before it is checked, without the checks of the whole fleet. `locked`
     replaces the lock in the inventory folder. With `made`, missing keys of servers are created, and `made` gets each of
-    them.
+    them. `texts` replace files of the inventory.
 
     Raises InventoryError, also for what is not locked (LH031), and UserError if `only` contains an unknown name.
     """
     locked = read_lock(inventory) if locked is None else locked
-    surveyed = survey_fleet(inventory, locked, deploying=deploying, edit=edit)
+    surveyed = survey_fleet(inventory, locked, deploying=deploying, edit=edit, texts=texts)
     if not surveyed.ok:
         raise InventoryError(surveyed.findings)
     fleet = choose_rigs(surveyed.fleet, names, inventory)

@@ -53,6 +53,8 @@ class Registry:
         self.corrupt = False
         self.names_digests = True
         self.realm: str | None = None
+        # Tags of one answer; the rest follows by `Link`.
+        self.page: int | None = None
         self._server = _Server(self)
 
     def __enter__(self) -> Registry:
@@ -111,9 +113,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._manifest(match[1], match[2])
         elif match := re.fullmatch(r"/v2/(.+)/tags/list", url.path):
             tags = [image.rpartition(":")[2] for image in registry.images if image.startswith(f"{match[1]}:")]
-            self._send(200, json.dumps({"name": match[1], "tags": tags}).encode())
+            self._tags(match[1], tags, parse_qs(url.query).get("last", [""])[0])
         else:
             self._send(404, b"{}")
+
+    def _tags(self, name: str, tags: list[str], last: str) -> None:
+        page = self.server.registry.page or len(tags)
+        begin = tags.index(last) + 1 if last else 0
+        some = tags[begin : begin + page]
+        link = f'</v2/{name}/tags/list?last={some[-1]}&n={page}>; rel="next"' if begin + page < len(tags) else ""
+        self._send(200, json.dumps({"name": name, "tags": some}).encode(), {"Link": link} if link else {})
 
     def _wanted(self) -> str:
         registry = self.server.registry

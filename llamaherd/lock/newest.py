@@ -1,0 +1,180 @@
+"""The newest version of each locked engine, image and model, queried at git, registries and the hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.lock import Lock, LockedModel, ModelKey, git_refs, hub, registry
+from llamaherd.lock.resolver import WantedName, Wants
+
+AT_ONCE = 8
+"""The queries at the same time. Each has its own limits of time and bytes."""
+
+Kind = Literal["engine", "image", "model"]
+Key = tuple[str, str] | str | ModelKey
+
+
+@dataclass(frozen=True)
+class Version:
+    """A locked version and the newest one, as they are shown; `error` is set if the newest version is unknown.
+
+    `key` is the declaration: git and ref, an image, or a model. `move_to` is the ref or the image that the inventory
+    must declare for the newest version; without it, only the lock changes.
+    """
+
+    kind: Kind
+    names: tuple[str, ...]
+    key: Key
+    locked: str
+    newest: str = ""
+    newer: bool = False
+    move_to: str | None = None
+    error: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name in the inventory; the first, if it has several."""
+        return self.names[0]
+
+
+def newest_versions(wants: Wants, lock: Lock) -> tuple[Version, ...]:
+    """Return the version of everything that is locked, with the newest one. A failed query is the error of its row."""
+    queries = [*_engine_queries(wants, lock), *_image_queries(wants, lock), *_model_queries(wants, lock)]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return tuple(pool.map(_run, queries))
+
+
+Query = tuple[Version, Callable[[Version], Version]]
+"""A version as it is locked, and the function that adds the newest one. It raises UserError."""
+
+
+def _run(query: Query) -> Version:
+    locked, with_newest = query
+    try:
+        return with_newest(locked)
+    except UserError as error:
+        return replace(locked, error=error.message)
+
+
+_VERSION = re.compile(r"(?<![\w.])(v?)(\d{1,9}(?:\.\d{1,9}){1,3})(?![\w.])|(?<![\w.])(b)(\d{1,9})(?![\w.])", re.ASCII)
+"""The version in a tag: `v0.33.0` of `v0.33.0-cu129`, `b11434` of `server-cuda13-b11434`."""
+
+
+@dataclass(frozen=True)
+class TagVersion:
+    """The version in a tag, and the text around it, which tells the variants of a release apart."""
+
+    before: str
+    numbers: tuple[int, ...]
+    after: str
+
+    @property
+    def variant(self) -> tuple[str, str, int]:
+        """The parts that are equal in two tags that differ in their version only."""
+        return self.before, self.after, len(self.numbers)
+
+
+def tag_version(tag: str) -> TagVersion | None:
+    """Return the version in a tag; None for a tag such as `latest`."""
+    found = _VERSION.search(tag)
+    if found is None:
+        return None
+    letter, digits = (found[1], found[2]) if found[2] else (found[3], found[4])
+    numbers = tuple(int(part) for part in digits.split("."))
+    return TagVersion(tag[: found.start()] + letter, numbers, tag[found.end() :])
+
+
+def moved_version(version: str, old: str, new: str) -> str | None:
+    """Return what a version becomes when a tag moves: `0.34.0` for `0.33.0`; None if it is not that of the old tag."""
+    before, after = _VERSION.search(old), _VERSION.search(new)
+    if before is None or after is None:
+        return None
+    return {before[0]: after[0], before[0].removeprefix("v"): after[0].removeprefix("v")}.get(version)
+
+
+def newest_tag(tag: str, tags: Iterable[str]) -> str:
+    """Return the newest tag that differs from a tag in its version only: `b12359` for `b11434`.
+
+    A tag without a version is the newest of its kind.
+    """
+    own = tag_version(tag)
+    if own is None:
+        return tag
+    known = ((tag_version(each), each) for each in tags)
+    same = [(version.numbers, each) for version, each in known if version and version.variant == own.variant]
+    return max([(own.numbers, tag), *same])[1]
+
+
+def _names(wanted: WantedName, image: str = "") -> tuple[str, ...]:
+    """Return the names in the inventory; an image is also named by itself."""
+    return tuple(sorted(wanted.names - {image})) or (image,)
+
+
+def _engine_queries(wants: Wants, lock: Lock) -> Iterator[Query]:
+    for (git, ref), wanted in wants.refs.items():
+        if commit := lock.commit(git, ref):
+            yield Version("engine", _names(wanted), (git, ref), ref), partial(_engine, git, ref, commit)
+
+
+def _engine(git: str, ref: str, commit: str, locked: Version) -> Version:
+    """Return the newest tag in place of a tag, or the newest commit of a branch."""
+    tags, branch = git_refs.tags_and_branch(git, ref)
+    if ref not in tags:
+        if branch is None:
+            raise git_refs.GitError(f"{git_refs.plain_url(git)} has no tag and no branch `{ref}`", "correct `ref`")
+        return _moved(replace(locked, locked=f"{ref} {commit[:_SHORT]}"), commit, branch, f"{ref} {branch[:_SHORT]}")
+    newest = newest_tag(ref, tags)
+    if newest == ref:
+        return _moved(locked, commit, tags[ref], ref)
+    return replace(locked, newest=newest, newer=True, move_to=newest)
+
+
+_SHORT = 9
+
+
+def _moved(locked: Version, old: str, new: str, shown: str) -> Version:
+    return replace(locked, newest=shown, newer=old != new)
+
+
+def _image_queries(wants: Wants, lock: Lock) -> Iterator[Query]:
+    for image, wanted in wants.images.items():
+        if digest := lock.digest(image):
+            tag = registry.image_name(image).tag
+            yield Version("image", _names(wanted, image), image, tag), partial(_image, image, digest)
+
+
+def _image(image: str, digest: str, locked: Version) -> Version:
+    """Return the newest tag in place of a tag with a version, or the digest that a tag has now."""
+    tag = locked.locked
+    newest = newest_tag(tag, registry.tags_of(image)) if tag_version(tag) else tag
+    if newest != tag:
+        return replace(locked, newest=newest, newer=True, move_to=f"{image.removesuffix(f':{tag}')}:{newest}")
+    now = registry.digest_of(image)
+    locked = replace(locked, locked=f"{tag} {_shown_digest(digest)}")
+    return _moved(locked, digest, now, f"{tag} {_shown_digest(now)}")
+
+
+def _shown_digest(digest: str) -> str:
+    return digest.removeprefix("sha256:")[:_SHORT]
+
+
+def _model_queries(wants: Wants, lock: Lock) -> Iterator[Query]:
+    for key, wanted in wants.models.items():
+        if model := lock.find(*key):
+            yield Version("model", _names(wanted), key, model.commit[:_SHORT]), partial(_model, model)
+
+
+def _model(model: LockedModel, locked: Version) -> Version:
+    """Return the newest commit of a model's revision. A commit that leaves its files as they are is not newer."""
+    info = hub.model_info(hub.endpoint(), model.repo, model.revision)
+    now = {each.rfilename: each.lfs.sha256 if each.lfs else None for each in info.siblings or []}
+    files = [*model.shards, *([model.projector] if model.projector else [])]
+    if info.sha == model.commit or all(now.get(each.path) == each.sha256 for each in files):
+        return replace(locked, newest=locked.locked)
+    return replace(locked, newest=(info.sha or "")[:_SHORT], newer=True)

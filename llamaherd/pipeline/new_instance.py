@@ -1,0 +1,302 @@
+"""A model that is added to a rig: its files at the hub, and an instance of it that fits next to the declared ones."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from llamaherd.diagnostics.findings import Finding, InventoryError, UserError
+from llamaherd.diagnostics.spelling import nearest_name
+from llamaherd.engines import USUAL, reads_gguf
+from llamaherd.gguf.parse import GgufError
+from llamaherd.gguf.shards import join_headers, read_header
+from llamaherd.inventory.file_writer import FileEdit, text_of
+from llamaherd.inventory.schema import Model, Rig
+from llamaherd.inventory.schema.rig import SHARE_PORT
+from llamaherd.inventory.settings import text_with_entry
+from llamaherd.lock import Lock, LockedLocal, LockedModel, hub
+from llamaherd.lock.quants import Quant, RepoQuants, quants_of
+from llamaherd.memory.instances import usable_bytes
+from llamaherd.memory.proposal import PlacementProposal, propose_placement
+from llamaherd.pipeline.fleet_files import Survey, survey_fleet
+
+_REPO = r"(?P<repo>[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*)"
+_SOURCE = re.compile(
+    rf"(?:(?:https?://)?(?:www\.)?(?:hf\.co|huggingface\.co)/)?{_REPO}"
+    r"(?::(?P<quant>[\w.-]+)|/(?:blob|resolve)/(?P<revision>[^/\s]+)/(?P<path>[^\s?#]+\.gguf)(?:[?#]\S*)?|/|/tree/main/?)?",
+    re.ASCII,
+)
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+_FIRST_PORT, _LAST_PORT = 8080, 65535
+_MOST_TRIED = 3
+"""The smaller quants whose headers are read for a model that does not fit."""
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """What a user named: a repository, with a quant or a file of it; or a GGUF file of this machine."""
+
+    repo: str = ""
+    quant: str | None = None
+    path: str | None = None
+    revision: str = "main"
+    file: Path | None = None
+
+
+def parse_source(word: str) -> ModelSource:
+    """Parse `hf.co/OWNER/NAME:QUANT`, `OWNER/NAME`, the URL of a file at the hub, or a path. Raise UserError."""
+    if word.endswith(".gguf") and Path(word).is_file():
+        return ModelSource(file=Path(word).resolve())
+    found = _SOURCE.fullmatch(word.strip())
+    if found is None:
+        help_ = "write OWNER/NAME:QUANT of a repository of the hub, or the path of a GGUF file of this machine"
+        what = "there is no file" if word.endswith(".gguf") else "this is no model:"
+        raise UserError(f"{what} `{word[:120]}`", help_)
+    return ModelSource(found["repo"], found["quant"], found["path"], found["revision"] or "main")
+
+
+@dataclass(frozen=True)
+class FoundModel:
+    """A model with its header: the keys that declare it, its entry in the lock, and other quants of its repository."""
+
+    name: str
+    keys: Mapping[str, str]
+    locked: LockedModel | LockedLocal
+    shown: str
+    others: RepoQuants | None = None
+
+    @property
+    def projectors(self) -> tuple[str, ...]:
+        """The vision projectors of its repository."""
+        return self.others.projectors if self.others else ()
+
+    @property
+    def size(self) -> int:
+        """The bytes of its files."""
+        return self.locked.size
+
+    def added_to(self, lock: Lock) -> Lock:
+        """Return a lock with this model; an entry that is there stays."""
+        if isinstance(self.locked, LockedLocal):
+            known = lock.local(self.locked.sha256)
+            return lock if known else lock.model_copy(update={"files": (*lock.files, self.locked)})
+        key = self.locked.key
+        return lock if lock.find(*key) else lock.model_copy(update={"models": (*lock.models, self.locked)})
+
+
+def find_model(source: ModelSource) -> FoundModel:
+    """Return the model that a source names, with its header. Raise UserError."""
+    if source.file:
+        return _local_model(source.file)
+    there = quants_of(source.repo, source.revision)
+    if source.path:
+        quant = next((each for each in there.each if each.files == source.path), Quant(source.path, source.path, 0))
+    else:
+        quant = there.named(source.quant)
+    return find_quant(there, quant, source.revision)
+
+
+def find_quant(there: RepoQuants, quant: Quant, revision: str = "main") -> FoundModel:
+    """Return a quant of a repository, with its header. Raise HubError."""
+    declared = Model.model_validate({"hf": there.repo, "revision": revision, **quant.keys})
+    locked = hub.with_header(hub.resolve(there.repo, revision, declared.files))
+    keys = {"hf": there.repo, **({"revision": revision} if revision != "main" else {}), **quant.keys}
+    return FoundModel(_slug(there.repo.rpartition("/")[2]), keys, locked, f"{there.repo}, {quant.name}", there)
+
+
+def _local_model(file: Path) -> FoundModel:
+    try:
+        header = read_header(file)
+        with file.open("rb") as stream:
+            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        size = file.stat().st_size
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}", "check the path and its mode") from None
+    except GgufError as error:
+        raise UserError(str(error), "name a GGUF file that is whole") from None
+    locked = LockedLocal(sha256=sha256, size=size, data_offset=header.data_offset, header=join_headers((header,)))
+    return FoundModel(_slug(file.stem), {"file": str(file), "sha256": sha256}, locked, file.name)
+
+
+def _slug(text: str) -> str:
+    """Return a valid name of an inventory from the name of a repository or a file."""
+    text = re.sub(r"[-_.]?gguf$", "", text.lower())
+    return re.sub(r"[^a-z0-9._-]+", "-", text)[:40].strip("._-") or "model"
+
+
+@dataclass(frozen=True)
+class InstanceWish:
+    """What the user sets: the instance's name, context, port and GPUs; an empty `on` is the CPU."""
+
+    name: str | None = None
+    context: int | None = None
+    port: int | None = None
+    on: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class NewInstance:
+    """An instance that fits: its rig, its name, the change of the rig's file, and the inventory with it."""
+
+    rig: str
+    name: str
+    edit: FileEdit
+    lock: Lock
+    survey: Survey
+    placement: PlacementProposal
+
+    @property
+    def port(self) -> int:
+        """Its port."""
+        return self.survey.fleet.rigs[self.rig].instances[self.name].port
+
+    def findings(self, before: Survey) -> tuple[Finding, ...]:
+        """Return the findings that the inventory did not have before."""
+        known = {(each.code, each.message) for each in before.findings}
+        return tuple(each for each in self.survey.findings if (each.code, each.message) not in known)
+
+
+def declare_instance(
+    inventory: Path, lock: Lock, survey: Survey, rig: Rig, found: FoundModel, wish: InstanceWish
+) -> NewInstance | None:
+    """Return the rig's file with an instance of a model, placed where it fits; None if it does not fit.
+
+    Writes nothing. Raise UserError, or InventoryError if the rig with it has mistakes.
+    """
+    file = survey.documents[rig.rig].file
+    old, locked = text_of(file), found.added_to(lock)
+    name, model = _instance_name(rig, found, wish), _model_name(rig, found)
+    _refuse_unknown_gpus(rig, wish)
+    text = old if model in rig.models else text_with_entry(old, file, "models", model, found.keys)
+    base = {"engine": _engine(rig), "model": model}
+    port = {"port": wish.port or _free_port(survey, rig)}
+
+    def declared(keys: Mapping[str, Any]) -> tuple[str, Survey]:
+        new = text_with_entry(text, file, "instances", name, {**base, **keys, **port})
+        whole = survey_fleet(inventory, locked, texts={file: new})
+        if not whole.ok:
+            raise InventoryError(each for each in whole.findings if each.severity == "error")
+        return new, whole
+
+    draft = survey_fleet(
+        inventory,
+        locked,
+        texts={file: text_with_entry(text, file, "instances", name, {**base, "context": 4096, **port})},
+    )
+    if rig.rig not in draft.facts:
+        raise InventoryError(each for each in draft.findings if each.severity == "error")
+    placement = propose_placement(draft.facts[rig.rig], name, context=wish.context, on=wish.on)
+    if placement is None:
+        return None
+    keys = placement.keys
+    if "on" not in keys and draft.fleet.rigs[rig.rig].instances[name].on:
+        keys = {"on": [], **keys}
+    new, whole = declared(keys)
+    return NewInstance(rig.rig, name, FileEdit(file, old, new), locked, whole, placement)
+
+
+def _instance_name(rig: Rig, found: FoundModel, wish: InstanceWish) -> str:
+    """Return the name of the new instance. Raise UserError for a name that is invalid or taken."""
+    taken = {*rig.instances, *rig.servers}
+    if wish.name is None:
+        return _free_name(found.name, taken)
+    if not _NAME.fullmatch(wish.name):
+        raise UserError(
+            f"`{wish.name[:60]}` is no name of an instance",
+            "use up to 40 lower-case letters, digits, `.`, `_` and `-`, beginning with a letter or digit",
+        )
+    if wish.name in taken:
+        raise UserError(f"{rig.rig} has an instance `{wish.name}`", "take another --name")
+    return wish.name
+
+
+def _model_name(rig: Rig, found: FoundModel) -> str:
+    """Return the name of the same model of the rig, if it declares it; else a new name."""
+    wanted = found.locked
+    for name, model in rig.models.items():
+        if isinstance(wanted, LockedModel) and wanted.key == (model.hf, model.revision, model.files, model.mmproj):
+            return name
+        if isinstance(wanted, LockedLocal) and wanted.sha256 == model.sha256 and model.file:
+            return name
+    return _free_name(found.name, rig.models.keys())
+
+
+def _free_name(name: str, taken: set[str] | Any) -> str:
+    """Return a name that is not taken: `gemma`, else `gemma-2`."""
+    tried = (f"{name[:36].rstrip('._-')}-{number}" for number in range(2, 1000))
+    return name if name not in taken else next(each for each in tried if each not in taken)
+
+
+def _refuse_unknown_gpus(rig: Rig, wish: InstanceWish) -> None:
+    gpus = rig.gpus.cards if rig.gpus else {}
+    for name in wish.on or ():
+        if name not in gpus:
+            near = nearest_name(name, gpus)
+            known = f"it has {', '.join(f'`{each}`' for each in gpus)}" if gpus else "it has none; use `--on cpu`"
+            raise UserError(f"{rig.rig} has no GPU `{name[:60]}`", f"did you mean `{near}`?" if near else known)
+
+
+def _engine(rig: Rig) -> str:
+    """Return the engine of most instances, of those that serve GGUF files. Raise UserError if there is none."""
+    fits = [name for name, engine in rig.engines.items() if reads_gguf(engine)]
+    if not fits:
+        help_ = f"declare one, such as `engines: {{main: {{kind: {USUAL}, ref: b11434}}}}`"
+        raise UserError(f"{rig.rig} has no engine that serves GGUF files", help_)
+    used = [each.engine for each in rig.instances.values()]
+    return max(fits, key=lambda name: (used.count(name), rig.engines[name].kind == USUAL))
+
+
+def _free_port(survey: Survey, rig: Rig) -> int:
+    """Return the first free port from the lowest declared port on."""
+    ports = {each.port for each in rig.instances.values()}
+    first = min(ports, default=_FIRST_PORT)
+    gateway = survey.own.gateway if survey.own else None
+    taken = {*ports, SHARE_PORT, rig.store.share.port}
+    if gateway:
+        taken |= {gateway.port, *({gateway.chat.port} if gateway.chat else ())}
+    return next(port for port in range(max(first, 1024), _LAST_PORT) if port not in taken)
+
+
+def smaller_quants(
+    inventory: Path, lock: Lock, survey: Survey, rig: Rig, found: FoundModel, wish: InstanceWish
+) -> Iterator[str]:
+    """Yield the largest smaller quant of the same repository that fits. Reads the headers of a few quants at most."""
+    if found.others is None:
+        return
+    gpus = rig.gpus.cards if rig.gpus else {}
+    most = sum(usable_bytes(rig, gpu) for gpu in gpus) if gpus and wish.on != () else rig.host.ram
+    tried = [each for each in found.others.smaller(found.size) if each.size < most]
+    for quant in tried[:_MOST_TRIED]:
+        with suppress(UserError, InventoryError):
+            other = find_quant(found.others, quant, _revision(found))
+            if declare_instance(inventory, lock, survey, rig, other, wish):
+                yield quant.name
+                return
+
+
+def _revision(found: FoundModel) -> str:
+    return found.locked.revision if isinstance(found.locked, LockedModel) else "main"
+
+
+def other_wishes(
+    inventory: Path, lock: Lock, survey: Survey, rig: Rig, found: FoundModel, wish: InstanceWish
+) -> Iterator[str]:
+    """Yield the options with which the same model fits: a smaller context, other GPUs, the CPU."""
+    wishes = {}
+    if wish.context:
+        wishes["a smaller context"] = replace(wish, context=None)
+    if wish.on:
+        wishes["other GPUs"] = replace(wish, on=None)
+    if wish.on != ():
+        wishes["the CPU, which is slower"] = replace(wish, on=(), context=None)
+    for how, changed in wishes.items():
+        if made := declare_instance(inventory, lock, survey, rig, found, changed):
+            context = made.placement.context
+            options = [f"--context {context}"] if wish.context and context != wish.context else []
+            options += ["--on cpu"] if changed.on == () else []
+            yield f"{how}: {' '.join(options) or 'leave out --on'}"

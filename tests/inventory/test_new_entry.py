@@ -1,0 +1,110 @@
+"""New entries and words in the text of a rig: what was meant, in the style of the file, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llamaherd.diagnostics.findings import Place, UserError
+from llamaherd.inventory.file_writer import FileEdit
+from llamaherd.inventory.settings import text_with_entry, text_with_word
+from llamaherd.inventory.yaml_file import parse_yaml
+
+FILE = Path("duo.yaml")
+MODEL = {"hf": "a/b", "quant": "Q4_K_M"}
+INSTANCE: dict[str, Any] = {"engine": "main", "model": "b", "on": ["ti"], "context": 4096, "port": 8006}
+BLOCK = "\n  new:\n    engine: main\n    model: b\n    on: [ti]\n    context: 4096\n    port: 8006\n"
+
+
+def added(text: str, section: str = "instances") -> str:
+    new = text_with_entry(text, FILE, section, "new", INSTANCE if section == "instances" else MODEL)
+    before, after = parse_yaml(FILE, text).data, parse_yaml(FILE, new).data
+    own = after[section].pop("new")
+    assert own == (INSTANCE if section == "instances" else MODEL)
+    assert after == {**before, section: before.get(section) or {}}
+    return new
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("instances:\n  a: {port: 1}\n", "instances:\n  a: {port: 1}\n  new: {engine: main, model: b, on: [ti], "),
+        ("instances:\n  a:\n    port: 1\nz: 1\n", f"instances:\n  a:\n    port: 1{BLOCK}z: 1\n"),
+        ("instances: {}  # none\nz: 1\n", f"instances:  # none{BLOCK}z: 1\n"),
+        ("instances:\n\nz: 1", f"instances:{BLOCK}\nz: 1"),
+        ("z: 1", f"z: 1\n\ninstances:{BLOCK}"),
+        ("instances: {a: {port: 1}}  # one\n", "instances: {a: {port: 1}, new: {engine: main, model: b, on: [ti], "),
+        (
+            "instances:\n  a:\n    port: 1  # one\n  # two: {}\n\n# rest\nz: 1\n",
+            f"instances:\n  a:\n    port: 1  # one\n  # two: {{}}{BLOCK}\n# rest\nz: 1\n",
+        ),
+        ("instances:\n  a:\n    x: |\n      y\n\n\nz: 1\n", f"instances:\n  a:\n    x: |\n      y{BLOCK}\n\nz: 1\n"),
+        ("y: &y {p: 1}\ninstances:\n  a: *y\nz: 1\n", "y: &y {p: 1}\ninstances:\n  a: *y\n  new: {engine: main, "),
+        (
+            "instances:\n  a:\n    on: [x]\n    e:\n      F:\n",
+            f"instances:\n  a:\n    on: [x]\n    e:\n      F:{BLOCK}",
+        ),
+    ],
+    ids=range(10),
+)
+def test_an_instance_comes_last_in_the_style_of_the_file(text: str, expected: str) -> None:
+    assert added(text).startswith(expected)
+
+
+def test_indentation_is_that_of_the_others() -> None:
+    text = "instances:\n    a:\n       port: 1\n"
+    assert "\n    new:\n       engine: main\n" in added(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["models:\n  a: {hf: x}\n", "models: {}\n", "rig: a\n", "models:\n  '35b': {hf: é}\nz: ü\n"]
+)
+def test_a_model_is_one_line(text: str) -> None:
+    assert "  new: {hf: a/b, quant: Q4_K_M}\n" in added(text, "models")
+
+
+def test_a_name_that_yaml_reads_otherwise_is_quoted() -> None:
+    new = text_with_entry("models: {}\n", FILE, "models", "010", MODEL)
+    assert parse_yaml(FILE, new).data["models"] == {"010": MODEL}
+
+
+@pytest.mark.parametrize(
+    "text", ["{instances: {}}\n", "instances: [1]\n", "instances: {new: {port: 1}}\n", "<<: {a: 1}\n{}"]
+)
+def test_what_cannot_be_changed_is_refused(text: str) -> None:
+    with pytest.raises(Exception, match=r"cannot be changed|has no room|LH001") as caught:
+        text_with_entry(text, FILE, "instances", "new", INSTANCE)
+    assert str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "expected"),
+    [
+        ("engines: {main: {ref: b1, x: b1}}", 23, "engines: {main: {ref: b22, x: b1}}"),
+        ("ref: b1  # b1", 6, "ref: b22  # b1"),
+        ('ref: "b1"', 6, 'ref: "b22"'),
+        ("ref: 'b1'", 6, "ref: 'b22'"),
+    ],
+)
+def test_a_word_is_replaced_at_its_place(line: str, column: int, expected: str) -> None:
+    assert text_with_word(f"a: 1\n{line}\n", Place(FILE, 2, column), "b1", "b22") == f"a: 1\n{expected}\n"
+
+
+@pytest.mark.parametrize(("line", "column"), [("ref: b12", 6), ("ref: &x b1", 6), ("ref: b1", 4), ("ref: |\n  b1", 6)])
+def test_another_word_at_this_place_is_refused(line: str, column: int) -> None:
+    with pytest.raises(UserError, match="cannot be changed"):
+        text_with_word(line, Place(FILE, 1, column), "b1", "b22")
+
+
+def test_a_file_that_changed_meanwhile_is_kept(tmp_path: Path) -> None:
+    file, link = tmp_path / "duo.yaml", tmp_path / "link.yaml"
+    file.write_text("a: 1\n")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    FileEdit(link, "a: 1\n", "a: 2\n").write()
+    assert (file.read_text(), file.stat().st_mode & 0o777, link.is_symlink()) == ("a: 2\n", 0o640, True)
+    with pytest.raises(UserError, match="was changed by another program"):
+        FileEdit(link, "a: 1\n", "a: 3\n").write()
+    assert file.read_text() == "a: 2\n"
