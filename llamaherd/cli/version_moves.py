@@ -67,7 +67,20 @@ def run_upgrade(run: UpgradeOptions) -> None:
         fail(error, FAILED)
     echo(f"{', '.join([*(str(edit.file) for edit in edits), 'herd.lock'])}: written", err=True)
     if not run.no_apply and rigs:
-        run_up(UpOptions(run.inventory, rigs, (), None, None, None, run.yes, False, run.lock_wait, 0))
+        up = UpOptions(
+            inventory=run.inventory,
+            rigs=rigs,
+            only=(),
+            canary=None,
+            waves=None,
+            plan_file=None,
+            yes=run.yes,
+            locked=False,
+            retry=False,
+            lock_wait=run.lock_wait,
+            verbose=0,
+        )
+        run_up(up)
 
 
 def _chosen(run: UpgradeOptions, fleet: NewestVersions) -> tuple[Version, ...]:
