@@ -158,7 +158,8 @@ def findings(done: Result) -> list[dict[str, Any]]:
     told = json.loads(done.stdout)
     assert set(told) == {"ok", "findings", "total", "fixable"}
     assert all(
-        set(each) == {"code", "severity", "file", "line", "column", "message", "help"} for each in told["findings"]
+        set(each) == {"code", "severity", "file", "line", "column", "message", "help", "edits"}
+        for each in told["findings"]
     )
     return list(told["findings"])
 
