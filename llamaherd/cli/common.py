@@ -167,8 +167,13 @@ def measuring_or_exit() -> Iterator[None]:
 
 def write_output(path: Path, text: str) -> None:
     """Write an output file of a command in one atomic step. Raise UserError."""
+    write_file(path, text.encode("utf-8", "replace"))
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write an output file of bytes in one atomic step. Raise UserError."""
     try:
-        write_atomically(path, text.encode("utf-8", "replace").decode(), 0o644)
+        write_atomically(path, data, 0o644)
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise UserError(f"cannot write {path}: {why}", "check the folder, its mode and its disk") from None

@@ -7,8 +7,19 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, inventory_option, json_option, write_output
+from llamaherd.cli.common import (
+    FAILED,
+    UNUSABLE,
+    echo,
+    fail,
+    inventory_option,
+    json_option,
+    write_file,
+    write_output,
+)
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.measure.report.card import card_of, card_result
+from llamaherd.measure.report.card_image import card_form, draw_card
 from llamaherd.measure.report.export import render_report, report_form
 from llamaherd.measure.report.page import gather_results, page
 from llamaherd.measure.report.show import print_page
@@ -24,20 +35,26 @@ from llamaherd.store.show import console
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the report to this file: .html, .md or .csv.",
+    help="Write the report to this file: .html, .md or .csv; a card: .png or .svg.",
 )
+@click.option("--card", is_flag=True, help="Draw one instance's newest result as a picture to post.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print Markdown.")
 @click.option("--csv", "form", flag_value="csv", help="Print CSV, one line for each value.")
 @inventory_option
 @json_option
 @click.pass_obj
-def report(inventory: Path | None, what: tuple[str, ...], output: Path | None, form: str | None, as_json: bool) -> None:
+def report(
+    inventory: Path | None, what: tuple[str, ...], output: Path | None, form: str | None, card: bool, as_json: bool
+) -> None:
     """Show all measurements on one page.
 
     The report contains a leaderboard, each instance, charts, and notes on uncertain results. It covers all results and
     finished searches in `results/`, or the rigs, instances and files that you name. It also reads the files of other
     programs that `herd compare` reads. Without -o it is printed. An .html page is a single file without scripts that
     loads nothing from the network.
+
+    With --card, it is a picture of 1200 by 630 pixels: hardware, model, engine, the speeds with their intervals, and a
+    curve. It needs `pip install 'llamaherd[card]'`.
 
     Exit codes: 0 done; 1 done, but without a file that cannot be read; 2 nothing can be read.
 
@@ -46,11 +63,17 @@ def report(inventory: Path | None, what: tuple[str, ...], output: Path | None, f
       herd report
       herd report duo -o report.html
       herd report duo/chat results.json page.md --markdown
+      herd report --card duo/chat -o card.png
     """
+    if card and (form or as_json):
+        raise click.UsageError("--card has one form: leave out --markdown, --csv and --json")
     try:
-        chosen = report_form(output, "json" if as_json else form)
+        image = card_form(output) if card else None
+        chosen = None if card else report_form(output, "json" if as_json else form)
         gathered = gather_results(what, results_folder(inventory_path(inventory)), optuna_shares)
-        if chosen is None:
+        if image and output:
+            write_file(output, draw_card(card_of(card_result(gathered.found)), image))
+        elif chosen is None:
             print_page(page(gathered), console())
         elif output is None:
             click.echo(render_report(gathered, chosen), nl=False)

@@ -306,7 +306,7 @@ class Frame:
 def draw_pane(pane: Pane) -> DrawnPane:
     """Return a pane with the coordinates of all its parts."""
     points = [point for series in pane.series for point in series.points]
-    ends = [end for point in points for end in (point.y, *_visible_ends(point)) if end is not None]
+    ends = [end for point in points for end in (point.y, *visible_ends(point)) if end is not None]
     ends += [end for level in pane.levels for end in (level.low, level.value, level.high) if end is not None]
     names = [series.name for series in pane.series] if _labelled(pane) else []
     room = max((len(each) * LETTER + 12 for each in names), default=0)
@@ -327,7 +327,7 @@ def draw_pane(pane: Pane) -> DrawnPane:
     )
 
 
-def _visible_ends(point: Point) -> tuple[float | None, float | None]:
+def visible_ends(point: Point) -> tuple[float | None, float | None]:
     """Return the visible ends of an interval: with two values it can be wide enough to hide everything else."""
     reach = _REACH * abs(point.y)
     low = None if point.low is None else max(point.low, point.y - reach)

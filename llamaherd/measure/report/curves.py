@@ -50,6 +50,15 @@ def context_charts(sweeps: Sequence[Sweep], when: str) -> Iterator[Chart]:
         yield _sweep_chart("Prefill over the context", [speed, *_energy_panes(alone)], prompts, when)
 
 
+def speed_over_context(each: Measured) -> Pane | None:
+    """Return decode over the context, or prefill if decode was not measured there; None without enough points."""
+    sweeps = _sweeps_along(each, "filled")
+    for name, metric in (("Decode", DECODE), ("Prefill", PREFILL)):
+        if pane := _sweep_pane(name, "t/s", CONTEXT, sweeps, _metric_point(metric)):
+            return pane
+    return None
+
+
 def _energy_panes(sweeps: Sequence[Sweep]) -> list[Pane | None]:
     return [
         _sweep_pane("Energy", "J/token", CONTEXT, sweeps, _joules),

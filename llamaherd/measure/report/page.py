@@ -20,6 +20,7 @@ from llamaherd.measure.report.tables import (
     NONE,
     Table,
     cells_table,
+    context_table,
     figure,
     memory_table,
     plus_minus,
@@ -533,6 +534,7 @@ def _part(results: Sequence[Measured], anchor: str, machine: tuple[str, ...]) ->
     newest = max(results, key=lambda each: each.order)
     before = sorted(results, key=lambda each: (each.began, each.id), reverse=True)
     memory = [table] if (table := memory_table(newest)) else []
+    over = [table] if (table := context_table(newest.cells)) else []
     charts = list(result_charts(newest))
     drawn = {condition for chart in charts for condition in chart.conditions}
     rest = [cell for cell in newest.cells if cell.condition not in drawn]
@@ -544,8 +546,9 @@ def _part(results: Sequence[Measured], anchor: str, machine: tuple[str, ...]) ->
         facts=tuple(_facts(newest, len(before), machine)),
         doubts=newest.doubts,
         notes=newest.notes,
-        tables=(cells_table(newest.cells, _ALL), *memory),
+        tables=(*over, cells_table(newest.cells, _ALL), *memory),
         rest=(
+            *over,
             *([cells_table(rest, _BESIDE if drawn else _ALL)] if rest else []),
             *memory,
         ),

@@ -79,7 +79,10 @@ class MeasuredCell:
 
 @dataclass(frozen=True)
 class Measured:
-    """A result as a report shows it. `stack` is the engine and model; `whole`: it is complete."""
+    """A result as a report shows it. `stack` is the engine and model; `whole`: it is complete.
+
+    `model`, `quant` and `engine` are empty if unknown; `gpus` are the first entries of `machine`.
+    """
 
     label: str
     rig: str
@@ -89,6 +92,10 @@ class Measured:
     source: str
     suite: str
     stack: str
+    model: str
+    quant: str
+    engine: str
+    gpus: tuple[str, ...]
     machine: tuple[str, ...]
     serving: tuple[str, ...]
     context: int | None
@@ -131,7 +138,11 @@ def measured(result: Result) -> Measured:
         source=result.source.kind,
         suite=result.suite.sha256[:12] if result.suite else "",
         stack=_stack(result),
-        machine=tuple(_machine(origin)),
+        model=origin.model or "",
+        quant=_quant(origin),
+        engine=_engine(origin),
+        gpus=tuple(_gpus(origin)),
+        machine=(*_gpus(origin), *_host(origin)),
         serving=tuple(_serving(origin)),
         context=origin.server.context,
         cells=tuple(_cell(cell) for cell in result.cells if cell.counted),
@@ -209,17 +220,29 @@ def _notes(result: Result) -> Iterator[str]:
 
 def _stack(result: Result) -> str:
     """Return engine and model, as far as known: results of an instance with different stacks have separate rows."""
-    engine, origin = result.provenance.engine, result.provenance
-    version = engine.version or (engine.commit or "")[:10]
-    quant = next((each.quant for each in origin.files if each.part == "weights" and each.quant), None)
+    origin = result.provenance
+    quant = _quant(origin)
     named = quant and quant in (origin.model or "")
-    parts = [result.stack, engine.kind, version, origin.model, None if named else quant]
+    parts = [result.stack, _engine(origin), origin.model, None if named else quant]
     return " ".join(dict.fromkeys(part for part in parts if part))
 
 
-def _machine(origin: Provenance) -> Iterator[str]:
+def _engine(origin: Provenance) -> str:
+    """Return the kind and the version of the engine."""
+    version = origin.engine.version or (origin.engine.commit or "")[:10]
+    return " ".join(part for part in (origin.engine.kind, version) if part)
+
+
+def _quant(origin: Provenance) -> str:
+    return next((each.quant for each in origin.files if each.part == "weights" and each.quant), "")
+
+
+def _gpus(origin: Provenance) -> Iterator[str]:
     gpus = Counter(_gpu(gpu) for gpu in origin.gpus)
     yield from (f"{many} {name}" if many > 1 else name for name, many in gpus.items())
+
+
+def _host(origin: Provenance) -> Iterator[str]:
     host = origin.host
     yield from (each for each in (host.cpu, host.os, f"driver {origin.driver}" if origin.driver else None) if each)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llamaherd.measure.report.results import Figure, Measured, MeasuredCell
-from llamaherd.measure.results.metrics import METRICS
+from llamaherd.measure.results.metrics import DECODE, FIRST_TOKEN, METRICS, PREFILL
 
 NONE = "-"
 """The text of a cell without a measurement."""
@@ -116,3 +116,35 @@ def memory_table(each: Measured) -> Table | None:
         rows.append((where, rounded(held), rounded(planned / (1 << 20)) if planned else NONE, beside))
     headings = ("memory", "maximum, MiB", "planned, MiB", "relative to the plan")
     return without_empty(Table("Maximum memory use, relative to the plan", headings, tuple(rows)))
+
+
+_JOULES_A_KWH = 3.6e6
+_SHORTEST_CONTEXT = 1000
+"""Tokens below which a prompt measures mostly overhead."""
+
+
+def context_table(cells: Sequence[MeasuredCell]) -> Table | None:
+    """Return the speeds over the context in one table, as people post them; None without decode at two depths."""
+    alone = [cell for cell in cells if cell.condition.concurrency == 1 and not cell.condition.power_limit_watts]
+    decode = {cell.condition.depth: cell for cell in alone if cell.condition.depth and cell.figure(DECODE)}
+    prefill = {_depth(cell): cell for cell in alone if cell.figure(PREFILL) and not cell.answers}
+    depths = sorted(depth for depth in {*decode, *prefill} if depth >= _SHORTEST_CONTEXT)
+    rows = tuple(_context_row(depth, prefill.get(depth), decode.get(depth)) for depth in depths)
+    headings = ("context", "prefill, t/s", "decode, t/s", "first token, ms", "power, W", "decode, tokens/kWh")
+    return without_empty(Table("Speeds over the context", headings, rows)) if len(decode) > 1 else None
+
+
+def _depth(cell: MeasuredCell) -> int:
+    """Return the tokens in the cache before a prompt, or the length of a prompt that fills an empty cache."""
+    return cell.condition.depth or cell.condition.prompt or 0
+
+
+def _context_row(depth: int, prefill: MeasuredCell | None, decode: MeasuredCell | None) -> tuple[str, ...]:
+    return (
+        tokens(depth),
+        plus_minus(prefill.figure(PREFILL) if prefill else None),
+        plus_minus(decode.figure(DECODE) if decode else None),
+        plus_minus(prefill.figure(FIRST_TOKEN) if prefill else None),
+        optional(decode.watts if decode else None),
+        rounded(_JOULES_A_KWH / decode.joules) if decode and decode.joules else NONE,
+    )
