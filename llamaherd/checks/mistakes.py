@@ -143,9 +143,7 @@ def _wrong_value(document: Document, problem: Mapping[str, Any], thorough: bool)
         message = f"`{shown}` holds {limits['character']}, which no text of an inventory may hold"
         return HARMFUL_CHARACTER.at(place, message, _CHARACTER_HELP)
     if at_key:
-        return WRONG_VALUE.at(
-            place, f"invalid name `{_short(str(path[-2]))}`", suggest_value_name(document, path[:-1])
-        )
+        return WRONG_VALUE.at(place, f"invalid name `{_short(str(path[-2]))}`", suggest_value_name(document, path[:-1]))
     if isinstance(problem["input"], list) and problem["type"] in _MAPPING_TYPES and (listed := _listed(document, path)):
         return WRONG_VALUE.at(place, f"{_sentence(shown, problem)}, and is a list", listed[0], edits=listed[1])
     meant = (suggest_value(document, written) if thorough else None) or _fix(found, problem)

@@ -335,3 +335,16 @@ def test_the_name_of_a_rig_is_its_file(tmp_path: Path) -> None:
     findings_of(RIGHT.replace("port: 8003", "prot: 8003"), tmp_path)
     done = CliRunner().invoke(main, ["check", "duo", "-i", str(tmp_path)])
     assert f"{tmp_path}/duo.yaml:64:5: error LH010" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("right", "old", "new"),
+    [
+        ("[--slot-save-path, /tmp]", '[--draft-min, "2"]  # kept', '[--spec-draft-n-min, "2"]  # kept'),
+        ("{GGML_LTO: true}", "{LLAMA_NATIVE: true}  # kept", "{GGML_NATIVE: true}  # kept"),
+    ],
+)
+def test_an_old_spelling_becomes_the_new_one(right: str, old: str, new: str, tmp_path: Path) -> None:
+    findings_of(RIGHT.replace(right, old), tmp_path)
+    done = CliRunner().invoke(main, ["check", "--fix", str(tmp_path / "duo.yaml")])
+    assert (tmp_path / "duo.yaml").read_text(encoding="utf-8") == RIGHT.replace(right, new), done.output
