@@ -120,7 +120,7 @@ def candidate_values(field: str, given: Any) -> Iterator[Any]:
 
 
 _LETTERS = str.maketrans({"O": "0", "o": "0", "l": "1", "I": "1"})
-"""Letters that look like digits."""
+"""Letters that resemble digits."""
 
 
 def _of_list(field: str, given: list[Any]) -> Iterator[Any]:

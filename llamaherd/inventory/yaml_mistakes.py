@@ -139,7 +139,7 @@ def _character(lines: Sequence[str], mark: yaml.Mark, problem: str) -> YamlMista
 
 
 def _without_tabs(lines: Sequence[str], at: int) -> LineEdit | None:
-    """Return the edit that indents a line as its neighbours, if both are indented alike."""
+    """Return the edit that indents a line as the lines before and after it, if both are indented alike."""
     before, after = _neighbour(lines, at, -1), _neighbour(lines, at, 1)
     leading = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
     if before is None or after is None or _depth(lines[before]) != _depth(lines[after]) or "\t" not in leading:
@@ -153,12 +153,12 @@ def _alias(lines: Sequence[str], mark: yaml.Mark, name: str) -> YamlMistake:
     """Return the mistake of an alias without an anchor above it."""
     place = mark.line + 1, mark.column + 1
     anchors = {found for line in lines[: mark.line] for found in re.findall(r"(?<!\S)&([\w-]+)", line)}
-    message = f"`*{comment(name)}` repeats what `&{comment(name)}` marks, and there is no such mark above it"
+    message = f"the alias `*{comment(name)}` has no anchor `&{comment(name)}` above it"
     if close := misspelled_name(name, anchors):
         edit = LineEdit(*place, f"*{name}", f"*{close}")
         return YamlMistake(*place, message, f"did you mean `*{close}`?", edit)
     if "<<" in lines[mark.line][: mark.column]:
-        help_ = f"write `&{comment(name)}` behind the colon of the mapping that is meant, above this line"
+        help_ = f"write `&{comment(name)}` after the colon of a mapping above this line"
         return YamlMistake(*place, message, help_)
     value = _word(lines[mark.line][mark.column :])
     return YamlMistake(*place, message, f'if it is a text, write it in quotes: `"{value}"`')
@@ -250,7 +250,9 @@ def _joined(lines: Sequence[str], at: int) -> YamlMistake | None:
         return YamlMistake(at + 1, column, "there is no space behind `-`", f"write `- {_shown(match[1])}`", edit)
     if match := re.match(r"([\u2010-\u2015\u2022\u2212*])\s+(\S.*)", words):
         edit = LineEdit(at + 1, column, match[1], "-")
-        return YamlMistake(at + 1, column, f"`{match[1]}` begins no item", f"write `- {_shown(match[2])}`", edit)
+        return YamlMistake(
+            at + 1, column, f"`{match[1]}` does not begin an item of a list", f"write `- {_shown(match[2])}`", edit
+        )
     if match := re.fullmatch(rf"""(["'])({_KEY}:\s+[^"']*)\1,?""", words):
         edit = LineEdit(at + 1, column, words, match[2])
         message = "the quotes are around a key and its value"
@@ -387,7 +389,7 @@ def _another(lines: Sequence[str], problem: str, mark: yaml.Mark) -> YamlMistake
         return YamlMistake(ends[0], 1, message, "leave the line out", LineEdit(ends[0], 1, "...", ""))
     if "for merging" in problem:
         name = _word(lines[mark.line][mark.column :])
-        message = f"`<<` takes over a mapping, and `{name}` is none"
+        message = f"`<<` needs a mapping, and `{name}` is a text"
         anchors = {found for line in lines[: mark.line] for found in re.findall(r"(?<!\S)&([\w-]+)", line)}
         help_ = f"write `<<: *{name}`" if name in anchors else "name the anchor of a mapping, as in `<<: *common`"
         edit = LineEdit(mark.line + 1, mark.column + 1, name, f"*{name}") if name in anchors else None

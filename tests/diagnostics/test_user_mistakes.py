@@ -122,7 +122,7 @@ PUNCTUATION = {
     "a bracket too many": Case("on: [std]", "on: [std]]", "`]` closes nothing", "]", "leave it out"),
     "round brackets": Case("on: [std]", "on: (std)", "must be a list", "(std)", "did you mean `on: [std]`"),
     "a dash of a text editor": Case(
-        "on: [std]", "on:\n    \u2013 std", "`\u2013` begins no item", "\u2013", "write `- std`"
+        "on: [std]", "on:\n    \u2013 std", "`\u2013` does not begin an item", "\u2013", "write `- std`"
     ),
     "a space of a web page": Case(PORT, "    port:\u00a08003\n", "no-break space", "\u00a0", "a plain space"),
     "spaces of a web page": Case(
@@ -164,10 +164,10 @@ STRUCTURE = {
         False,
     ),
     "a merge of nothing": Case(
-        "  chat:\n", "  chat:\n    <<: *common\n", "no such mark above it", "*common", "write `&common` behind", False
+        "  chat:\n", "  chat:\n    <<: *common\n", "has no anchor `&common`", "*common", "write `&common` after", False
     ),
     "a merge of a text": Case(
-        "  chat:\n", "  chat:\n    <<: common\n", "`<<` takes over a mapping", "common", "`<<: *c", False
+        "  chat:\n", "  chat:\n    <<: common\n", "`<<` needs a mapping", "common", "`<<: *c", False
     ),
     "a template": Case(
         PORT, "    port: {{ port }}\n", "`{{` begins a template", "{ port", "write the value itself", False
