@@ -237,10 +237,11 @@ def _decimal_comma(document: Document, path: Path_, value: Any) -> Mistake | Non
     number = re.search(r"([\w.-]+): *(\d+),$", line[: place.column - 1])
     if number is None:
         return None
-    written = f"{number[1]}: {number[2]}.{path[-1]}"
-    edit = Edit(replace(place, column=place.column - 1), ",", ".")
+    whole = len(str(path[-1])) == len("000") and number[2] != "0"
+    written = f"{number[1]}: {number[2]}{'' if whole else '.'}{path[-1]}"
+    edit = Edit(replace(place, column=place.column - 1), ",", "" if whole else ".")
     message = f"the comma in `{number[2]},{path[-1]}` begins another key"
-    return Mistake(UNKNOWN_KEY.at(place, message, f"write a point: `{_short(written)}`", edits=[edit]), at=path)
+    return Mistake(UNKNOWN_KEY.at(place, message, f"write `{_short(written)}`", edits=[edit]), at=path)
 
 
 _SEPARATED = re.compile(r"([\w.-]+)(:|=)(?!//)(\S.*)")

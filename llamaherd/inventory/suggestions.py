@@ -40,6 +40,9 @@ def intended_name(data: Mapping[str, Any], what: str, word: str) -> str | None:
     if len(word) > _LONGEST:
         return None
     declared = declared_items(data, what)
+    word = word.strip(_QUOTES)
+    if word in declared:
+        return word
     if close := misspelled_name(word, declared) or completed_name(word, declared):
         return close
     identified = [name for name, each in declared.items() if _is_identified(each, what, word)]
