@@ -18,7 +18,8 @@ from llamaherd.checks.command_line import (
 )
 from llamaherd.checks.context import RigContext
 from llamaherd.checks.models import CANNOT_DO
-from llamaherd.diagnostics.findings import Finding, Place, Rule
+from llamaherd.checks.suggestions import as_written
+from llamaherd.diagnostics.findings import Edit, Finding, Place, Rule
 from llamaherd.engines import TRAITS, flags_of, reads_gguf, version_of
 from llamaherd.engines.flags import (
     Catalogue,
@@ -35,7 +36,9 @@ from llamaherd.engines.flags.arguments import EQUALS, MANAGED
 from llamaherd.engines.flags.conflicts import TOO_MANY_THREADS
 from llamaherd.engines.flags.effective import Option
 from llamaherd.engines.flags.keys import limited_flags, managed_flags, written_flags
+from llamaherd.inventory.exact_edits import key_edit, value_edit
 from llamaherd.inventory.schema.software import cmake_value
+from llamaherd.inventory.yaml_file import Document, Path_
 from llamaherd.text.quoting import yaml_value
 
 
@@ -70,13 +73,29 @@ def _each(subject: RigContext) -> Iterator[Finding]:
                 continue  # reported with the key as a suggestion
             if problem.rule is MANAGED and problem.index in wrong:
                 continue  # another problem reports the same
-            place = subject.document.word(("instances", name, "extra_args"), instance.extra_args, problem.index)
+            path: Path_ = ("instances", name, "extra_args")
+            place = subject.document.word(path, instance.extra_args, problem.index)
             keyless = None if instance.api_key else name
-            yield _finding(_by_key(problem, known.kind, instance.extra_args, keyless), place)
+            found = _finding(_by_key(problem, known.kind, instance.extra_args, keyless), place)
+            yield replace(found, edits=_word_edits(subject.document, path, instance.extra_args, problem))
         names = tuple(instance.environment)
         for problem in check_environment(known, instance.environment):
             place = subject.document.key(("instances", name, "environment", names[problem.index]))
             yield _finding(_by_key(problem, known.kind, (), None), place)
+
+
+def _word_edits(document: Document, path: Path_, words: tuple[str, ...], problem: Problem) -> tuple[Edit, ...]:
+    """Return the edits that write the replacement of arguments, word for word; none if their number differs."""
+    if problem.replacement is None or len(problem.replacement) != problem.length:
+        return ()
+    edits: tuple[Edit, ...] = ()
+    for index, new in enumerate(problem.replacement, start=problem.index):
+        if new != words[index]:
+            edit = value_edit(document, (*path, index), as_written(new))
+            if not edit:
+                return ()
+            edits += edit
+    return edits
 
 
 def check_abilities(subject: RigContext) -> Iterator[Finding]:
@@ -112,8 +131,10 @@ def check_cmake_options(subject: RigContext) -> Iterator[Finding]:
         known = flags_of(engine)
         newer = known.asked if known and known.outdated else ""
         for problem in check_options(engine.kind, texts, newer=newer) if engine.source else ():
-            place = subject.document.key(("engines", name, "options", names[problem.index]))
-            yield _finding(_as_option(problem), place)
+            option: Path_ = ("engines", name, "options", names[problem.index])
+            new, _, value = (problem.replacement or ("",))[0].partition("=")
+            edits = key_edit(subject.document, option, new) if new and value == texts[names[problem.index]] else ()
+            yield replace(_finding(_as_option(problem), subject.document.key(option)), edits=edits)
 
 
 UNKNOWN_VERSION = Rule(

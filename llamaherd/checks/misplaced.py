@@ -32,11 +32,14 @@ class Misplaced:
 
 
 def misplaced_key(document: Document, path: Path_) -> Misplaced | None:
-    """Return where a key belongs that is unknown at its place only because of its indentation; None if it is not."""
+    """Return where a key belongs that is unknown only because of its indentation; None for other keys."""
     place = document.keys.get(path)
     text = document.texts.get(place.file) if place else None
     if place is None or text is None or text.split("\n")[place.line - 1][: place.column - 1].strip():
         return None  # inherited, or within braces
+    model, _ = _kinds(path[:-1])
+    if model is not None and path[-1] in keys_of_model(model):
+        return None
     value = value_at(document.data, path)
     below = frozenset(_followers(document.data, path)) if value is None else frozenset[Path_]()
     if value is None:

@@ -143,9 +143,7 @@ def _wrong_value(document: Document, problem: Mapping[str, Any], thorough: bool)
         message = f"`{shown}` holds {limits['character']}, which no text of an inventory may hold"
         return HARMFUL_CHARACTER.at(place, message, _CHARACTER_HELP)
     if at_key:
-        return WRONG_VALUE.at(
-            place, f"`{_short(str(path[-2]))}` is not a valid name", suggest_value_name(document, path[:-1])
-        )
+        return WRONG_VALUE.at(place, f"invalid name `{_short(str(path[-2]))}`", suggest_value_name(document, path[:-1]))
     if isinstance(problem["input"], list) and problem["type"] in _MAPPING_TYPES and (listed := _listed(document, path)):
         return WRONG_VALUE.at(place, f"{_sentence(shown, problem)}, and is a list", listed[0], edits=listed[1])
     meant = (suggest_value(document, written) if thorough else None) or _fix(found, problem)
@@ -214,8 +212,9 @@ UNKNOWN_KEY = Rule(
 
 def _unknown(document: Document, path: Path_, value: Any, thorough: bool) -> Mistake:
     name, around = str(path[-1]), declared_at(path[:-1])
-    if thorough and (found := _misplaced(document, path) or _unseparated(document, path, value)):
-        return found
+    written = _misplaced(document, path) or _unseparated(document, path, value) or _decimal_comma(document, path, value)
+    if thorough and written:
+        return written
     model = container_type(around.annotation) if around.path else Rig
     suggested = KeySuggestion("`herd explain inventory` has all keys")
     if thorough and hasattr(model, "model_fields"):
@@ -226,6 +225,23 @@ def _unknown(document: Document, path: Path_, value: Any, thorough: bool) -> Mis
         edits = key_edit(document, (*_written(document, path[:-1]), path[-1]), suggested.key)
     finding = UNKNOWN_KEY.at(place, f"there is no key `{_short(name)}` here", comment(suggested.help), edits=edits)
     return Mistake(finding, suggested=(*path[:-1], suggested.key) if suggested.key else None, at=path)
+
+
+def _decimal_comma(document: Document, path: Path_, value: Any) -> Mistake | None:
+    """Return the mistake of a comma in a number in braces, as in `{temperature: 0,7}`."""
+    place = document.keys.get(path)
+    text = document.texts.get(place.file) if place else None
+    if value is not None or place is None or text is None or not str(path[-1]).isdecimal():
+        return None
+    line = text.split("\n")[place.line - 1]
+    number = re.search(r"([\w.-]+): *(\d+),$", line[: place.column - 1])
+    if number is None:
+        return None
+    whole = len(str(path[-1])) == len("000") and number[2] != "0"
+    written = f"{number[1]}: {number[2]}{'' if whole else '.'}{path[-1]}"
+    edit = Edit(replace(place, column=place.column - 1), ",", "" if whole else ".")
+    message = f"the comma in `{number[2]},{path[-1]}` begins another key"
+    return Mistake(UNKNOWN_KEY.at(place, message, f"write `{_short(written)}`", edits=[edit]), at=path)
 
 
 _SEPARATED = re.compile(r"([\w.-]+)(:|=)(?!//)(\S.*)")

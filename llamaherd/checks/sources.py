@@ -10,9 +10,10 @@ from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.diagnostics.spelling import nearest_name
 from llamaherd.engines import TRAITS, served_whole
+from llamaherd.inventory.exact_edits import value_edit
 from llamaherd.inventory.schema import Engine, Model, Rig
 from llamaherd.inventory.schema.software import UPSTREAM
-from llamaherd.inventory.suggestions import quant_of_bits
+from llamaherd.inventory.suggestions import is_same_value, quant_of_bits
 from llamaherd.reference.images import exists, same_tag
 from llamaherd.reference.toolchains import BLACKWELL
 from llamaherd.text.quoting import yaml_value
@@ -296,7 +297,10 @@ def check_model_files(subject: RigContext) -> Iterator[Finding]:
             yield NO_FILE.at(place, "`files` sets the files, and `quant` does nothing", "leave `quant` out", "warning")
         elif model.quant and (help_ := _other_quant(model.quant)):
             message = f"`{model.quant}` is not a known quant"
-            yield NO_FILE.at(subject.document.value(("models", name, "quant")), message, help_, "warning")
+            path = ("models", name, "quant")
+            same = next((each for each in QUANTS if is_same_value(model.quant, each)), None)
+            edits = value_edit(subject.document, path, same) if same else ()
+            yield NO_FILE.at(subject.document.value(path), message, help_, "warning", edits)
         elif not model.quant and (found := _no_pattern(model)):
             yield NO_FILE.at(subject.document.value(("models", name, "files")), *found)
 
@@ -314,7 +318,13 @@ def _other_quant(quant: str) -> str | None:
     close = nearest_name(quant, (known for known in QUANTS if re.findall(r"\d", known) == re.findall(r"\d", quant)))
     joined = [known for known in QUANTS if _bare(known) == _bare(quant)]
     meant = joined[0] if len(joined) == 1 else close
-    return f"did you mean `quant: {meant}`?" if meant else None
+    if meant:
+        return f"did you mean `quant: {meant}`?"
+    if mix := re.fullmatch(r"Q([2-8])_K_[A-Z]", quant.upper()):
+        return f"known are {', '.join(known for known in QUANTS if known.startswith(f'Q{mix[1]}_'))}"
+    if bits := re.fullmatch(r"I?Q([079]|\d\d)\b.*", quant.upper().replace("_", " ")):
+        return f"no quant has {int(bits[1])} bits: write one such as `quant: Q4_K_M`"
+    return None
 
 
 def _bare(quant: str) -> str:

@@ -174,7 +174,7 @@ def suggest_value(document: Document, written: Path_) -> ValueSuggestion | None:
     key, given = str(path[-1]) if path else "", value_at(document.data, path)
     kind = container_type(annotation)
     if hasattr(kind, "model_fields") and kind is not Secret and isinstance(given, str | int | float):
-        return _in_a_mapping(key, field, kind, given)
+        return _in_a_mapping(document, key, field, kind, given)
     if field.partition(".")[2] != key:
         return None
     if what := _REFERENCES.get(field):
@@ -188,9 +188,13 @@ def suggest_value(document: Document, written: Path_) -> ValueSuggestion | None:
     return None
 
 
-def _in_a_mapping(key: str, field: str, kind: type[BaseModel], given: str | float) -> ValueSuggestion | None:
+def _in_a_mapping(
+    document: Document, key: str, field: str, kind: type[BaseModel], given: str | float
+) -> ValueSuggestion | None:
     """Return a mapping with one key, if its value was written alone."""
     whole = [each for each in candidate_values(field, given) if isinstance(each, dict | str) and each != given]
+    whole += [pairs] if (pairs := _pairs(str(given))) and kind is not Connect else []
+    whole += [{"model": given}] if kind is Draft and given in declared_items(document.data, "model") else []
     single = [] if isinstance(given, bool) or (kind is Draft and isinstance(given, str)) else keys_of_model(kind)
     for candidate in (*whole, *({name: given} for name in single)):
         try:
@@ -203,10 +207,17 @@ def _in_a_mapping(key: str, field: str, kind: type[BaseModel], given: str | floa
     return None
 
 
+def _pairs(text: str) -> dict[str, Any]:
+    """Return the mapping that a text such as `temperature=0.7, top_k=20` means; empty if it means none."""
+    parts = [re.fullmatch(r"([\w.-]+)\s*[=:]\s*([^=:\s,]+)", part) for part in re.split(r"\s*,\s*", text.strip("{} "))]
+    return {part[1]: yaml.load(part[2], Loader=Loader) for part in parts if part} if all(parts) else {}
+
+
 def _declared(document: Document, key: str, what: str, given: Any) -> ValueSuggestion:
     """Suggest a name that the rig declares in place of an invalid one."""
-    if key == "on" and isinstance(given, str) and re.search(r"[,()]", given):
-        given = [part.strip() for part in given.strip("() ").split(",")]
+    if key == "on" and isinstance(given, str) and re.search(r"[,()\s]", given):
+        parts = [part for part in re.split(r"[,()\s]+", given) if part]
+        given = parts if all(part in declared_items(document.data, what) for part in parts) else given
     words = [*given][:_MOST_WORDS] if isinstance(given, list | dict) else [given]
     names = declared_items(document.data, what)
     if key == "on" and given in ("all", "gpu", "gpus", "cuda", "auto") and names:

@@ -23,7 +23,7 @@ class EditedText:
 def with_fixes(text: str, findings: Iterable[Finding]) -> EditedText:
     """Return the text of a file with the edits of findings. All edits of a finding are applied, or none.
 
-    A finding is left out if the text at the place of an edit is another one, or if an earlier finding changes it.
+    A finding is left out if the file has another text there, or if an earlier finding changes it.
     """
     pieces = _LINE_END.split(text)
     taken: dict[int, list[Edit]] = {}
@@ -57,7 +57,7 @@ def _span(line: str, edit: Edit) -> tuple[int, int]:
 
 
 def _fits(pieces: list[str], edit: Edit, taken: dict[int, list[Edit]]) -> bool:
-    """Return whether the text of an edit is at its place, and no other edit touches that place."""
+    """Return whether a line has the old text of an edit, and no other edit overlaps it."""
     if not 0 <= _index(edit) < len(pieces):
         return False
     line = pieces[_index(edit)]

@@ -40,6 +40,9 @@ def intended_name(data: Mapping[str, Any], what: str, word: str) -> str | None:
     if len(word) > _LONGEST:
         return None
     declared = declared_items(data, what)
+    word = word.strip(_QUOTES)
+    if word in declared:
+        return word
     if close := misspelled_name(word, declared) or completed_name(word, declared):
         return close
     identified = [name for name, each in declared.items() if _is_identified(each, what, word)]
@@ -120,7 +123,7 @@ def candidate_values(field: str, given: Any) -> Iterator[Any]:
 
 
 _LETTERS = str.maketrans({"O": "0", "o": "0", "l": "1", "I": "1"})
-"""Letters that look like digits."""
+"""Letters that resemble digits."""
 
 
 def _of_list(field: str, given: list[Any]) -> Iterator[Any]:
@@ -232,7 +235,8 @@ def _data_rate(text: str) -> Iterator[str]:
     if match := re.fullmatch(
         r"(\d+(?:\.\d+)?) ?([kmg])(i?)(b|B|bit|byte|bytes)?(ps|/s|/sec| per second|/second)?", text, re.IGNORECASE
     ):
-        bits = (match[4] or "B").startswith("b") and not (match[4] or "").lower().startswith("byte")
+        unit = match[4] or "B"
+        bits = unit == "b" or unit.lower() == "bit"
         scale = match[2].lower() if match[2].lower() == "k" else match[2].upper()
         yield f"{match[1]}{scale}{match[3]}{'bit/s' if bits else 'B/s'}"
 
@@ -289,6 +293,7 @@ def _system(text: str) -> Iterator[str]:
 def _connect(text: str) -> Iterator[Any]:
     if text in ("localhost", "127.0.0.1", "this", "self") or nearest_name(text, ("local",)):
         yield "local"
+    text = re.sub(r"^(.*?) -p ?(\d+)$", r"\1:\2", re.sub(r"^(ssh) -p ?(\d+) (.*)$", r"\1 \3 -p \2", text))
     if match := re.fullmatch(r"(?:ssh )?(?:ssh://)?(?:([\w.-]+)@)?([\w.-]+)(?::(\d+))?/?", text):
         yield {
             "host": match[2],
@@ -315,6 +320,23 @@ def _model(text: str) -> Iterator[str]:
         yield found
 
 
+def _repository(text: str) -> Iterator[str]:
+    found = re.fullmatch(
+        r"(?:https?://)?(?:huggingface\.co|hf\.co)?/?([\w.-]+/[\w.-]+?)(?:[:/].*)?", text.replace("\\", "/")
+    )
+    if found:
+        yield found[1]
+
+
+def _model_of(text: str) -> Iterator[dict[str, str]]:
+    """Yield the model that `OWNER/NAME:QUANT` or the path of a file means."""
+    repository, _, quant = re.sub(r"^(?:https?://)?(?:huggingface\.co|hf\.co)/", "", text).partition(":")
+    if text.endswith(".gguf") and text.startswith(("/", "~", ".")):
+        yield {"file": text}
+    elif re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+        yield {"hf": repository, **({"quant": quant} if quant else {})}
+
+
 def _upper(text: str) -> Iterator[str]:
     yield from (text.removeprefix("-D").upper(), text.replace("-", "_").upper())
 
@@ -333,14 +355,14 @@ _BY_FIELD: Mapping[str, Callable[[str], Iterator[Any]]] = {
     "Expect.prefill": _rate,
     "Bandwidth.limit": _data_rate,
     "Bandwidth.hours": _hours,
-    "Card.uuid": _pattern(r"(?:GPU-)?([0-9a-f]{8}-[0-9a-f-]+)", "GPU-{0}"),
+    "Card.uuid": _pattern(r"(?:GPU[- :]*)?([0-9a-f]{8}-[0-9a-f-]+)", "GPU-{0}"),
     "Card.pci": _pattern(r"(?:pci[:@ ])?((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2})(?:[.:](\d))?", "{0}.{1}", "{0}.0"),
     "Card.architecture": _pattern(r"(?:sm|compute)?[_-]?(\d{1,2})\.?(\d[af]?)", "{0}{1}"),
     "Gpus.cuda": _cuda,
     "Rig.connect": _connect,
     "Model.quant": _quant,
     "Engine.image": _pattern(r"(?:docker://)?([\w./-]+)[ :]([\w.-]+)", "{0}:{1}"),
-    "Driver.branch": _pattern(r"(?:nvidia-)?(?:driver-)?([3-9]\d\d)(?:\..*|-open|-server)?", "{0}"),
+    "Driver.branch": _pattern(r"(?:nvidia-)?(?:driver-)?r?([3-9]\d\d)(?:\..*|-open|-server)?", "{0}"),
     "Driver.modules": _pattern(r"(closed|legacy|nvidia)", "proprietary"),
     "Driver.from": _pattern(r"(?:debian|ubuntu|distro|apt)", "distribution"),
     "Host.os": _system,
@@ -348,7 +370,9 @@ _BY_FIELD: Mapping[str, Callable[[str], Iterator[Any]]] = {
     "Engine.kind": _pattern(r"(ik)[-_. ]?llama.*|(llama)[-_. ]?(?:cpp|server)", "{0}_llama.cpp", "{1}.cpp"),
     "Source.sha256": _pattern(r"(?:sha256[:=])?([0-9a-f]{64}).*", "{0}"),
     "Model.sha256": _pattern(r"(?:sha256[:=])?([0-9a-f]{64}).*", "{0}"),
-    "Model.hf": _pattern(r"(?:https?://)?(?:huggingface\.co|hf\.co)?/?([\w.-]+/[\w.-]+?)(?:[:/].*)?", "{0}"),
+    "Model.hf": _repository,
+    "Rig.models": _model_of,
+    "Store.path": _pattern(r"/?((?:[\w.+-]+/)+[\w.+-]+)/?", "/{0}"),
     "Instance.gpu_layers": _layers,
     "Instance.listen": _listen,
     "Instance.cpus": _pattern(r"(\d+)(?::|\.\.|to| - |\u2013)(\d+)", "{0}-{1}"),

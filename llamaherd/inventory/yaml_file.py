@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from llamaherd.diagnostics.findings import Edit, Finding, InventoryError, Place, Rule
-from llamaherd.inventory.yaml_mistakes import LineEdit, explain_yaml_error
+from llamaherd.inventory.yaml_mistakes import LineEdit, explain_yaml_error, pasted_lines
 from llamaherd.inventory.yaml_text import (
     MERGE,
     MOST_BYTES,
@@ -188,6 +188,8 @@ def parse_yaml(file: Path, text: str, nodes: int = MOST_NODES, *, merging: bool 
         message = f"this file {kinds.get(type(node), 'holds no rig')}"
         help_ = "start it with `rig: NAME`; `herd explain inventory` shows a whole one"
         raise InventoryError([NO_RIG.at(Place(file), message, help_)])
+    if re.match(r"\s*[+\d]", text) and (pasted := pasted_lines(text.splitlines())):
+        raise InventoryError([UNREADABLE.at(Place(file, pasted.line, pasted.column), pasted.message, pasted.help)])
     walk = _Walk(file, nodes)
     if merging:
         _merge_tags(node)

@@ -46,6 +46,8 @@ def explain_yaml_error(text: str, error: yaml.YAMLError, reads: Callable[[str], 
     """Return the mistake in an unreadable text. `reads` returns whether a text is YAML with each key once."""
     mark = getattr(error, "problem_mark", None)
     problem = str(getattr(error, "problem", None) or error)
+    if isinstance(error, yaml.reader.ReaderError):
+        return _unprintable(text, error)
     if mark is None:
         return YamlMistake(1, 1, f"this is not YAML: {comment(problem)}", _OTHERWISE)
     begun = getattr(error, "context_mark", None) or mark
@@ -53,16 +55,19 @@ def explain_yaml_error(text: str, error: yaml.YAMLError, reads: Callable[[str], 
     at, start = (min(each.line, len(lines) - 1) for each in (mark, begun))
     found = (
         _merge(lines)
+        or pasted_lines(lines)
         or _escape(lines, problem, begun)
         or _character(lines, mark, problem)
         or _quote(lines, at, mark.index >= len(text.rstrip()))
         or _space(lines, at)
         or _keyless(lines, problem, start)
-        or _bracket(lines, problem, begun, at)
+        or _trailing(lines, at)
+        or _bracket(lines, problem, begun, mark)
         or _mixed(lines, problem, at)
         or _above(lines, problem, at)
         or _value(lines, problem, at, mark.column)
         or (_indented(lines, problem, at, reads) if len(text) <= _MOST_TRIED else None)
+        or _sign(lines, problem, mark)
         or _another(lines, problem, mark)
         or YamlMistake(mark.line + 1, mark.column + 1, f"this is not YAML: {comment(problem)}", _OTHERWISE)
     )
@@ -71,12 +76,13 @@ def explain_yaml_error(text: str, error: yaml.YAMLError, reads: Callable[[str], 
 
 
 def _gets_further(lines: Sequence[str], edit: LineEdit, mark: yaml.Mark) -> bool:
-    """Return whether an edited text is YAML, or its first error is on a later line."""
+    """Return whether an edited text is YAML, or its first error is further down."""
     try:
         nodes_of(_edited(lines, edit))
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        next_mark = getattr(error, "problem_mark", None)
-        return next_mark is not None and next_mark.line > mark.line
+        after = getattr(error, "problem_mark", None)
+        added = max(len(edit.new) - len(edit.old), 0)
+        return after is not None and (after.line, after.column) > (mark.line, mark.column + added)
     return True
 
 
@@ -87,11 +93,42 @@ def _edited(lines: Sequence[str], edit: LineEdit) -> str:
     return "\n".join([*lines[: edit.line - 1], changed, *lines[edit.line :]])
 
 
+def _unprintable(text: str, error: yaml.reader.ReaderError) -> YamlMistake:
+    """Return the mistake of a control character."""
+    before = text[: error.position]
+    line, column = before.count("\n") + 1, error.position - (before.rfind("\n") + 1) + 1
+    character = text[error.position : error.position + 1]
+    message = f"a control character (U+{ord(character or chr(0)):04X}) stands here, which YAML does not accept"
+    return YamlMistake(line, column, message, "take it out, or type the line anew")
+
+
 def _merge(lines: Sequence[str]) -> YamlMistake | None:
     """Return the mistake of a merge conflict that git left."""
-    marks = [n for n, line in enumerate(lines, start=1) if re.match(r"(<{7}|>{7})(\s|$)", line)]
+    marks = [n for n, line in enumerate(lines, start=1) if re.match(r"(<{7}|>{7}|={7})(\s|$)", line)]
     help_ = "keep what is right of the two sides, and take the lines with `<<<<<<<`, `=======` and `>>>>>>>` out"
     return YamlMistake(marks[0], 1, "a merge is not finished here", help_) if marks else None
+
+
+_PREFIXES = {
+    r"\+": ("`+`, as in a diff", "`+`"),
+    r">( |$)": ("`>`, as in a mail", "`> `"),
+    r"\s*\d+[:|]?( |$)": ("its number", "the number"),
+}
+"""What pasted text has before each line: in words, and what to leave out."""
+
+
+def pasted_lines(lines: Sequence[str]) -> YamlMistake | None:
+    """Return the mistake of lines that were copied with what a page or program adds to them."""
+    full = [n for n, line in enumerate(lines) if line.strip()]
+    for pattern, (what, out) in _PREFIXES.items():
+        if len(full) > 1 and all(re.match(pattern, lines[n]) for n in full):
+            return YamlMistake(full[0] + 1, 1, f"each line begins with {what}", f"leave {out} out of each line")
+    fence = next((n for n in full if re.match(r"\s*(```|~~~)", lines[n])), None)
+    if fence is None:
+        return None
+    edit = LineEdit(fence + 1, 1, lines[fence], "")
+    message = "this line marks code on a page, and is no YAML"
+    return YamlMistake(fence + 1, 1, message, "leave the line out", edit)
 
 
 def _escape(lines: Sequence[str], problem: str, begun: yaml.Mark) -> YamlMistake | None:
@@ -139,7 +176,7 @@ def _character(lines: Sequence[str], mark: yaml.Mark, problem: str) -> YamlMista
 
 
 def _without_tabs(lines: Sequence[str], at: int) -> LineEdit | None:
-    """Return the edit that indents a line as its neighbours, if both are indented alike."""
+    """Return the edit that indents a line as the lines before and after it, if both are indented alike."""
     before, after = _neighbour(lines, at, -1), _neighbour(lines, at, 1)
     leading = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
     if before is None or after is None or _depth(lines[before]) != _depth(lines[after]) or "\t" not in leading:
@@ -153,12 +190,14 @@ def _alias(lines: Sequence[str], mark: yaml.Mark, name: str) -> YamlMistake:
     """Return the mistake of an alias without an anchor above it."""
     place = mark.line + 1, mark.column + 1
     anchors = {found for line in lines[: mark.line] for found in re.findall(r"(?<!\S)&([\w-]+)", line)}
-    message = f"`*{comment(name)}` repeats what `&{comment(name)}` marks, and there is no such mark above it"
+    message = f"the alias `*{comment(name)}` has no anchor `&{comment(name)}` above it"
     if close := misspelled_name(name, anchors):
         edit = LineEdit(*place, f"*{name}", f"*{close}")
         return YamlMistake(*place, message, f"did you mean `*{close}`?", edit)
+    if any(re.match(rf"\s*{re.escape(name)}:", line) for line in lines[: mark.line]):
+        return YamlMistake(*place, message, f"write `{comment(name)}: &{comment(name)}` where it is declared")
     if "<<" in lines[mark.line][: mark.column]:
-        help_ = f"write `&{comment(name)}` behind the colon of the mapping that is meant, above this line"
+        help_ = f"write `&{comment(name)}` after the colon of a mapping above this line"
         return YamlMistake(*place, message, help_)
     value = _word(lines[mark.line][mark.column :])
     return YamlMistake(*place, message, f'if it is a text, write it in quotes: `"{value}"`')
@@ -245,12 +284,19 @@ def _joined(lines: Sequence[str], at: int) -> YamlMistake | None:
     """Return the mistake of a key or an item that is not separated from what follows, as in `port:8080`."""
     line, words = lines[at], lines[at].strip()
     column = len(line) - len(line.lstrip()) + 1
+    if match := re.match(r"(//+|--+(?!-)|;+|/\*)\s", words):
+        edit = LineEdit(at + 1, column, match[1], "#")
+        return YamlMistake(
+            at + 1, column, f"`{match[1]}` does not begin a comment in YAML", "write `#` in its place", edit
+        )
     if match := re.match(r"-(\w.*)", words):
         edit = LineEdit(at + 1, column, "-", "- ")
         return YamlMistake(at + 1, column, "there is no space behind `-`", f"write `- {_shown(match[1])}`", edit)
     if match := re.match(r"([\u2010-\u2015\u2022\u2212*])\s+(\S.*)", words):
         edit = LineEdit(at + 1, column, match[1], "-")
-        return YamlMistake(at + 1, column, f"`{match[1]}` begins no item", f"write `- {_shown(match[2])}`", edit)
+        return YamlMistake(
+            at + 1, column, f"`{match[1]}` does not begin an item of a list", f"write `- {_shown(match[2])}`", edit
+        )
     if match := re.fullmatch(rf"""(["'])({_KEY}:\s+[^"']*)\1,?""", words):
         edit = LineEdit(at + 1, column, words, match[2])
         message = "the quotes are around a key and its value"
@@ -281,11 +327,37 @@ def _above(lines: Sequence[str], problem: str, at: int) -> YamlMistake | None:
             return None
         if found := _joined(lines, number):
             return found
+        if _depth(lines[number]) == _depth(lines[at]):
+            message = f"`{_shown(words)}` is neither a key nor an item"
+            return YamlMistake(
+                number + 1, _depth(lines[number]) + 1, message, "leave the line out, or write `#` before it"
+            )
     return None
 
 
-def _bracket(lines: Sequence[str], problem: str, begun: yaml.Mark, at: int) -> YamlMistake | None:
+_CLOSED = r"""(\[[^\]]*\]|\{[^}]*\}|"(?:[^"\\]|\\.)*"|'[^']*')"""
+
+
+def _trailing(lines: Sequence[str], at: int) -> YamlMistake | None:
+    """Return the mistake of a text behind a value that is closed, as in `[Q4]*.gguf` and `"13.0" or later`."""
+    found = re.search(rf"(?<=: ){_CLOSED}(\s*)([^\s,\]}}#][^,\]}}#]*)", lines[at])
+    if not found or (found[2] and re.match(_KEY + ":", found[3])):
+        return None
+    column, rest = found.start(3) + 1, found[3].rstrip()
+    message = f"`{_shown(rest)}` follows a value that ends before it"
+    if found[2]:
+        return YamlMistake(at + 1, column, message, f"leave it out, or write `# {_shown(rest)}`")
+    whole = f"{found[1]}{rest}"
+    quoted = "write the whole value once in quotes"
+    if found[1][:1] in "[{" and "'" not in whole:
+        edit = LineEdit(at + 1, found.start(1) + 1, whole, f"'{whole}'")
+        return YamlMistake(at + 1, column, message, f"{quoted}: `{_shown(edit.new)}`", edit)
+    return YamlMistake(at + 1, column, message, quoted)
+
+
+def _bracket(lines: Sequence[str], problem: str, begun: yaml.Mark, mark: yaml.Mark) -> YamlMistake | None:
     """Return the mistake of an unclosed bracket, of one too many, or of a missing comma in brackets."""
+    at = min(mark.line, len(lines) - 1)
     if extra := re.search(r"expected <block end>, but found '([\]}])'", problem):
         column = lines[at].rindex(extra[1]) + 1
         edit = LineEdit(at + 1, column, extra[1], "")
@@ -301,6 +373,14 @@ def _bracket(lines: Sequence[str], problem: str, begun: yaml.Mark, at: int) -> Y
         edit = LineEdit(begun.line + 1, len(content) + 1, "", expected[1])
         help_ = f"add `{expected[1]}` at the end of what is in it"
         return YamlMistake(begun.line + 1, begun.column + 1, message, help_, edit)
+    if (got := re.search(r"but got '([\]}])'", problem)) and at == begun.line:
+        edit = LineEdit(at + 1, mark.column + 1, got[1], expected[1])
+        message = f"`{got[1]}` closes what `{opening}` opens"
+        return YamlMistake(at + 1, mark.column + 1, message, f"write `{expected[1]}` in its place", edit)
+    if at == begun.line and (joint := re.search(rf"([ ]*;[ ]*|[ ]+)({_KEY})$", line[: mark.column])):
+        edit = LineEdit(at + 1, joint.start(1) + 1, joint[1], ", ")
+        message = f"a comma is missing before `{joint[2]}`"
+        return YamlMistake(at + 1, joint.start(2) + 1, message, f"write `, {joint[2]}:`", edit)
     message = f"a comma is missing in this `{opening}`, or a value has a colon in it"
     help_ = f"write `, ` between what stands in `{opening}{expected[1]}`, and a value with a colon in quotes"
     return YamlMistake(begun.line + 1, begun.column + 1, message, help_)
@@ -329,6 +409,16 @@ def _value(lines: Sequence[str], problem: str, at: int, column: int) -> YamlMist
     line = lines[at]
     if re.match(r"\s*(?:- )?[\w.-]+\s*:\s.*?:", line) and column > line.index(":"):
         key, _, value = line.strip().removeprefix("- ").partition(":")
+        start = line.index(":") + 1
+        if doubled := re.match(r"\s*:\s+", line[start:]):
+            edit = LineEdit(at + 1, start + 1, doubled[0], " ")
+            written = f"{key}: {_shown(value.lstrip(' :'))}"
+            return YamlMistake(at + 1, column + 1, "there is a colon too many", f"write `{written}`", edit)
+        pairs = re.sub(r"\s+#.*", "", value).strip()
+        if re.fullmatch(rf"{_KEY}: [^,:{{}}]+(, {_KEY}: [^,:{{}}]+)+", pairs):
+            edit = LineEdit(at + 1, line.index(pairs) + 1, pairs, f"{{{pairs}}}")
+            message = "several keys on one line need braces"
+            return YamlMistake(at + 1, line.index(pairs) + 1, message, f"write `{key}: {{{_shown(pairs)}}}`", edit)
         help_ = f'write it in quotes: `{_shown(key)}: "{_shown(value)}"`'
         return YamlMistake(at + 1, column + 1, "a value has `: ` in it, which begins another key", help_)
     return None
@@ -377,6 +467,24 @@ def _shifts(lines: Sequence[str], at: int) -> Iterator[tuple[int, int]]:
                 yield number, depth
 
 
+def _sign(lines: Sequence[str], problem: str, mark: yaml.Mark) -> YamlMistake | None:
+    """Return the mistake of a sign that means something else before a value on the same line: `|`, `>` and `- `."""
+    line = lines[min(mark.line, len(lines) - 1)]
+    if "expected a comment or a line break" in problem and (found := re.search(r"([|>][+-]?\s*)(\S.*)$", line)):
+        edit = LineEdit(mark.line + 1, found.start(1) + 1, found[1], "")
+        message = f"`{found[1].strip()}` begins a text on the lines below, and a value follows it"
+        return YamlMistake(mark.line + 1, found.start(1) + 1, message, f"write `{_shown(found[2])}` without it", edit)
+    item = re.search(rf"({_KEY}): (- (\S[^#]*?))\s*(#.*)?$", line)
+    if "sequence entries are not allowed" in problem and item:
+        edit = LineEdit(mark.line + 1, item.start(2) + 1, item[2], f"[{item[3]}]")
+        message = "an item of a list begins on a line of its own"
+        return YamlMistake(mark.line + 1, item.start(2) + 1, message, f"write `{item[1]}: [{_shown(item[3])}]`", edit)
+    if "found '-'" in problem and line[mark.column :].startswith("- "):
+        edit = LineEdit(mark.line + 1, mark.column + 1, "- ", "")
+        return YamlMistake(mark.line + 1, mark.column + 1, "items in brackets need no `- `", "leave it out", edit)
+    return None
+
+
 def _another(lines: Sequence[str], problem: str, mark: yaml.Mark) -> YamlMistake | None:
     """Return the mistake of a second document, or of lines behind the end of the first."""
     if "another document" in problem:
@@ -387,7 +495,7 @@ def _another(lines: Sequence[str], problem: str, mark: yaml.Mark) -> YamlMistake
         return YamlMistake(ends[0], 1, message, "leave the line out", LineEdit(ends[0], 1, "...", ""))
     if "for merging" in problem:
         name = _word(lines[mark.line][mark.column :])
-        message = f"`<<` takes over a mapping, and `{name}` is none"
+        message = f"`<<` needs a mapping, and `{name}` is a text"
         anchors = {found for line in lines[: mark.line] for found in re.findall(r"(?<!\S)&([\w-]+)", line)}
         help_ = f"write `<<: *{name}`" if name in anchors else "name the anchor of a mapping, as in `<<: *common`"
         edit = LineEdit(mark.line + 1, mark.column + 1, name, f"*{name}") if name in anchors else None

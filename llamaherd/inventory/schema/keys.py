@@ -202,7 +202,7 @@ ALSO_CALLED: Mapping[str, Mapping[str, str]] = {
         "store": "storage",
     },
     "Connect": {
-        "host": "address hostname ip addr server",
+        "host": "address hostname ip addr server ssh",
         "key": "ssh_key identity identity_file identityfile key_file keyfile private_key",
         "port": "ssh_port",
         "user": "username login ssh_user",
@@ -322,6 +322,11 @@ ALSO_CALLED: Mapping[str, Mapping[str, str]] = {
 """Other names by model and key, separated by blanks."""
 
 NOT_HERE: Mapping[str, Mapping[str, str]] = {
+    "Rig": {
+        "version": "leave it out: an inventory has no version",
+        "description": "write it as a comment, behind `#`",
+        "comment": "write it behind `#`",
+    },
     "Connect": {
         "password": "leave it out: `herd` logs in by SSH key, as in `key: ~/.ssh/id_ed25519`",
         "passphrase": "leave it out: add the key to an SSH agent",
@@ -341,6 +346,11 @@ NOT_HERE: Mapping[str, Mapping[str, str]] = {
         "no_warmup": "write `warmup: false`",
         "alias": "leave it out: clients ask for a model by its name under `models`",
         "name": "leave it out: an instance is called by the key that it stands below",
+        "description": "write it as a comment, behind `#`",
+        "system_prompt": "leave it out: clients send it with each request",
+        "replicas": "leave it out: declare each server; `parallel` is the number of requests at once",
+        "vram": "leave it out: `herd plan` shows what the server takes of each GPU",
+        "max_tokens": "write it as an argument: `extra_args: [--predict, '2048']`",
         "enabled": "leave it out, or take the instance out of the file: what is declared runs",
         "restart": "leave it out: a server that ends is started again",
         "password": "write where the key is, as in `api_key: {file: keys/coder}`",

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
-from llamaherd.diagnostics.spelling import nearest_name
+from llamaherd.diagnostics.spelling import nearest_name, one_slip
 from llamaherd.inventory.schema.base import Declared, LocalPath, Megahertz, Name, Percent, Port, Size, Watts, wrong
 from llamaherd.reference.cards import CARDS, OTHER_SIZES, USUAL_MULTIPROCESSORS, known_as
 from llamaherd.text.characters import Line, Plain
@@ -40,6 +40,8 @@ def _host_alone(host: str) -> str:
         if address := _address(host):
             return address
         raise wrong(f"`{host}` is not an IP address", "write four numbers up to 255, such as `host: 192.168.1.20`")
+    if ".." in host:
+        raise wrong(f"`{host}` has two dots in a row", f"write `host: {re.sub(r'[.]+', '.', host)}`")
     return host
 
 
@@ -71,6 +73,13 @@ class Connect(Declared):
         if name and ("." not in host or host in (self.host, _address(host))):
             raise wrong(f"`{self.user}` is more than a user", f"did you mean `user: {name}`?", at="user")
         return self
+
+    @field_validator("key")
+    @classmethod
+    def _private(cls, path: Path | None) -> Path | None:
+        if path and path.suffix == ".pub":
+            raise wrong(f"`{path.name}` is a public key", f"write the private one, `{path.stem}`, without `.pub`")
+        return path
 
     @field_validator("key", "known_hosts")
     @classmethod
@@ -137,7 +146,7 @@ def _instead_of(model: str) -> str:
     """Return the suggestion for an unknown GPU name."""
     if re.match(r"\d+ ?x ", model, re.IGNORECASE):
         return f"declare each GPU by itself, by names of your own: `one: {{model: {model.partition(' ')[2]}}}`"
-    if re.search(r"\b(rx|radeon|arc|amd|intel|instinct)\b", model, re.IGNORECASE):
+    if re.search(r"\b(rx|radeon|arc|amd|intel|instinct|mi\d{2,3}x?|gfx\d+)\b", model, re.IGNORECASE):
         return "leave it out: only NVIDIA's GPUs are driven here"
     if (sized := re.fullmatch(r"(.+?)[ -]*([0-9]{1,3}) ?G(?:i?B)?", model, re.IGNORECASE)) and (
         known := known_as(sized[1])
@@ -148,10 +157,22 @@ def _instead_of(model: str) -> str:
             return f"did you mean `model: {known}{f', memory: {size}MiB' if size != sizes[0] else ''}`?"
     # A number is never a typing mistake: GPUs with other numbers are other GPUs.
     numbers = re.findall(r"\d+", model)
-    if close := nearest_name(model, (known for known in CARDS if re.findall(r"\d+", known) == numbers)):
+    close = nearest_name(model, (known for known in CARDS if re.findall(r"\d+", known) == numbers))
+    if close := close or one_slip(model, CARDS) or _swapped_digits(model):
         return f"did you mean `model: {close}`?"
     query = "nvidia-smi --query-gpu=name,compute_cap,memory.total --format=csv"
     return f'correct the name, or add both, such as `architecture: "86", memory: 24576MiB`: `{query}` shows them'
+
+
+def _swapped_digits(model: str) -> str | None:
+    """Return the one GPU whose name has the same digits in another order, as `RTX 3090` for `RTX 3900`."""
+    found = [
+        known
+        for known in CARDS
+        if re.sub(r"\d", "", known).lower() == re.sub(r"\d", "", model).lower()
+        and sorted(re.findall(r"\d", known)) == sorted(re.findall(r"\d", model))
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 class Clocks(Declared):
