@@ -121,8 +121,8 @@ class Bench:
             "model": "gemma-3-270m",
             "context": 4096,
             "port": PORTS["ik-chat"],
-            # What llama.cpp is told of this model, and of the RAM that it takes for prompts.
-            **({} if WITH_IK else {"extra_args": [*rig["instances"]["chat"]["extra_args"]]}),
+            # Those of `chat`: without its template, this model returns markers. ik_llama.cpp saves no prompts in RAM.
+            "extra_args": rig["instances"]["chat"]["extra_args"][-2 if WITH_IK else 0 :],
         }
         return deepcopy(rig)
 

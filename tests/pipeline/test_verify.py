@@ -140,6 +140,16 @@ def probed(text: str) -> str:
     return json.dumps(value)
 
 
+def well() -> str:
+    """Return what a host returned whose servers respond with text."""
+    value: dict[str, Any] = json.loads(probed(captured("verify-box.json")))
+    chats = value["parts"][VERB]["servers"]["chat"]["responses"]["chats"]
+    last = [line for line in chats["chat"].split("\n") if '"timings"' in line]
+    pieces = [f'data: {{"choices":[{{"delta":{{"content":"{each}"}}}}]}}' for each in ("red, ", "yellow ", "and blue")]
+    chats["chat"] = "\n\n".join([*pieces, *last, "data: [DONE]", "200"])
+    return json.dumps(value)
+
+
 def _hash(file: TextFile) -> str:
     return hashlib.sha256(file.text.encode()).hexdigest()
 
@@ -165,7 +175,7 @@ def failed(found: Report) -> dict[str, Check]:
 
 
 def test_the_box_is_what_was_declared() -> None:
-    found = report(probed(captured("verify-box.json")))
+    found = report(well())
     assert failed(found) == {}
     drafter = found.instances[1]
     assert drafter.answer == "abcdefghijklmnopqrstuvwxyz"
@@ -216,11 +226,27 @@ def test_a_response_without_text_fails(text: str) -> None:
         assert ("--chat-template" in check.detail) is ("<|" in text)
 
 
-@pytest.mark.parametrize("text", ["<|im_end|> <|im_start|>", "red " * 9])
+@pytest.mark.parametrize("text", ["\ufffd \ufffd", "red " * 9])
 def test_a_response_without_text_is_a_doubt_where_another_one_has_text(text: str) -> None:
     check = chat_check(text, ProbeResult("prompt", "passed", "text"))
     assert (check.ok, check.doubt) == (True, True)
     assert "is not text, and a later one is" in check.detail
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<|im_end|> <|im_start|>",
+        "<|im_end|>\n<|im_start|>\n<|im_end|>\n<|im",  # as Gemma 3 270M responds through the template chatml
+        "<|im_end|>user\n <|im_start|>user\n",
+        "<end_of_turn>\n<start_of_turn>model\n red",
+    ],
+)
+def test_a_response_that_begins_with_markers_fails(text: str) -> None:
+    """Whatever the model returns later: its chat template is another one."""
+    check = chat_check(text, ProbeResult("prompt", "passed", "text"))
+    assert (check.ok, check.doubt) == (False, False)
+    assert "is not text: set the `--chat-template`" in check.detail
 
 
 @pytest.mark.parametrize(("text", "doubt"), [("red and blue", False), ("red and blue<|im_end|> \n<|im_start|>", True)])
@@ -257,7 +283,7 @@ def test_a_server_that_completes_no_prompts_is_judged_by_its_probe(flag: str, na
 
 
 def test_the_report_as_json() -> None:
-    value = report(probed(captured("verify-box.json"))).as_json()
+    value = report(well()).as_json()
     assert set(value) == {"rig", "ok", "instances", "installed", "cards", "driver", "machine"}
     assert value["ok"] is True
     assert set(value["instances"][0]) == {
@@ -336,7 +362,7 @@ def changed(text: str, **responses: str) -> str:
 
 
 def test_a_declared_key_that_nobody_asks_for_fails() -> None:
-    problems = failed(report(changed(probed(captured("verify-box.json")), keyless='{"total_slots":1}\n200')))
+    problems = failed(report(changed(well(), keyless='{"total_slots":1}\n200')))
     assert list(problems) == ["chat key"]
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from rich.console import Console
 
 from llamaherd.pipeline.show import print_report
 from llamaherd.role.report import Check, Report
-from tests.pipeline.test_verify import VERB, captured, in_json, probed, report
+from tests.pipeline.test_verify import captured, in_json, probed, report, well
 from tests.support.golden import assert_golden
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -30,22 +29,12 @@ class Screen:
     verbose: bool = False
 
 
-def well() -> str:
-    """Return what a host returned whose servers respond with text."""
-    value: dict[str, Any] = json.loads(probed(captured("verify-box.json")))
-    chats = value["parts"][VERB]["servers"]["chat"]["responses"]["chats"]
-    last = [line for line in chats["chat"].split("\n") if '"timings"' in line]
-    pieces = [f'data: {{"choices":[{{"delta":{{"content":"{each}"}}}}]}}' for each in ("red, ", "yellow ", "and blue")]
-    chats["chat"] = "\n\n".join([*pieces, *last, "data: [DONE]", "200"])
-    return json.dumps(value)
-
-
 SCREENS = {
-    "doubt": Screen(lambda: probed(captured("verify-box.json"))),
-    "garbage": Screen(lambda: captured("verify-box.json")),
+    "doubt": Screen(lambda: well().replace("red, ", "red<|im_end|>, ")),
+    "garbage": Screen(lambda: probed(captured("verify-box.json"))),
     "disabled": Screen(lambda: well().replace('"enabled": "enabled"', '"enabled": "disabled"')),
     "stopped": Screen(lambda: captured("verify-stopped.json")),
-    "verbose": Screen(lambda: probed(captured("verify-box.json")), verbose=True),
+    "verbose": Screen(well, verbose=True),
 }
 
 

@@ -146,9 +146,10 @@ def as_text(value: object) -> str:
     return json.dumps(value)[:60]
 
 
-def has_markers(text: str) -> bool:
-    """Return whether a text contains special tokens, which no client should get."""
-    return _SPECIAL.search(text) is not None
+def text_before_marker(text: str) -> str | None:
+    """Return the text before the first special token, which no client should get; None where there is no such token."""
+    found = _SPECIAL.search(text)
+    return text[: found.start()] if found else None
 
 
 def is_visible(text: str) -> bool:

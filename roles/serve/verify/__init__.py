@@ -30,7 +30,7 @@ from roles.serve.onhost.model import (
     VerifiedServers,
     VerifyServersInput,
 )
-from roles.serve.onhost.session import has_markers, is_visible
+from roles.serve.onhost.session import is_visible, text_before_marker
 from roles.serve.state import LIMITS
 from roles.serve.transaction import planned_task, probe_question
 from roles.serve.verify.process import check_files, check_process, check_running, installed_files, judge_gpus
@@ -131,21 +131,24 @@ _TEMPLATE_FIX = "set the `--chat-template` of its model in `extra_args`"
 
 
 def check_stream(streamed: Reply, output: Chat, probes: Sequence[ProbeResult]) -> Check:
-    """Check a streamed response. One without text that a person can read fails, unless another response had some."""
+    """Check a streamed response, which must have text that a person can read."""
     if streamed.problem or not output.answer:
         return Check("chat", False, streamed.problem or "the response has no text")
-    fix = f": {_TEMPLATE_FIX}" if has_markers(output.answer) else ""
+    before, shown = text_before_marker(output.answer), json.dumps(output.answer[:_SHOWN], ensure_ascii=False)
+    if before is not None and not is_visible(before):
+        return Check("chat", False, f"the response {shown} is not text: {_TEMPLATE_FIX}")
     if not is_visible(output.answer):
-        shown = json.dumps(output.answer[:_SHOWN], ensure_ascii=False)
-        if any((each.name, each.outcome) == ("prompt", "passed") for each in probes):
-            return Check("chat", True, f"the response {shown} is not text, and a later one is{fix}", doubt=True)
-        return Check("chat", False, f"the response {shown} is not text{fix}")
+        # A small model may repeat itself at temperature 0.
+        another = any((each.name, each.outcome) == ("prompt", "passed") for each in probes)
+        later = ", and a later one is" if another else ""
+        return Check("chat", another, f"the response {shown} is not text{later}", doubt=another)
     if output.chunks < 2:
         return Check("chat", False, f"the response is not streamed: {output.chunks} pieces with text")
     speed = f", {output.tokens_per_second:.1f} tokens/s" if output.tokens_per_second else ""
     # As declared, so that nothing failed; but hardly as meant.
-    note = f"; the text contains markers of a chat template{fix}" if fix else ""
-    return Check("chat", True, f"streams in {output.chunks} pieces{speed}{note}", doubt=bool(fix))
+    marked = before is not None
+    note = f"; the text contains markers of a chat template: {_TEMPLATE_FIX}" if marked else ""
+    return Check("chat", True, f"streams in {output.chunks} pieces{speed}{note}", doubt=marked)
 
 
 def check_drafts(streamed: Reply, output: Chat) -> Check:
