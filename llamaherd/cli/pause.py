@@ -65,9 +65,9 @@ def _pause_seconds(until: str | None, duration: str | None) -> int:
 def pause(
     inventory: Path | None, target: str | None, until: str | None, duration: str | None, lock_wait: int, as_json: bool
 ) -> None:
-    """Stop a server, or all servers of a rig, until a time: its GPUs are free for a game.
+    """Stop a server for some time, so that its GPUs are free.
 
-    The host starts the server again when the time is over, also if it was rebooted or switched off meanwhile. `herd
+    A rig stands for all of its servers. The host starts the server again when the time is over, also if it was rebooted or switched off meanwhile. `herd
     status`, `herd verify` and the gateway show the server as paused, and no alert fires. `herd up` leaves it paused.
     `herd resume` ends a pause early.
 
@@ -89,9 +89,9 @@ def pause(
 @json_option
 @click.pass_obj
 def resume(inventory: Path | None, target: str | None, lock_wait: int, as_json: bool) -> None:
-    """End the pause of a server, or of all servers of a rig, and wait until they are healthy.
+    """End the pause of a server, or of all servers of a rig.
 
-    Servers that are not paused are left as they are.
+    The command waits until they are healthy. Servers that are not paused are left as they are.
 
     Exit codes: 0 done; 1 a host cannot be reached, or a server is not healthy; 2 wrong usage, or an unusable inventory.
 

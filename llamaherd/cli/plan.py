@@ -299,6 +299,8 @@ def _with_texts(run: PlanOptions, rig: Rig, plan: Plan, found: Preview, causes: 
 
 def _print_rig(run: PlanOptions, name: str, found: Preview, causes: Sequence[Causes], saved: SavedRig) -> None:
     print_problems(name, found, saved.unreached)
+    for note in found.notes:
+        echo(f"{name}: {note}", err=True)
     if found.as_planned and not saved.unreached:
         echo(f"{name}: up to date")
     if found.changes:

@@ -63,9 +63,9 @@ def stop(inventory: Path | None, target: str | None, lock_wait: int, as_json: bo
 @json_option
 @click.pass_obj
 def start(inventory: Path | None, target: str | None, lock_wait: int, as_json: bool) -> None:
-    """Start a server that was stopped or paused, or all servers of a rig.
+    """Start a server, or all servers of a rig.
 
-    It starts the version that is on the host: `herd up` applies changes of the inventory. The command waits until the
+    It ends a stop or a pause, and starts the version that is on the host: `herd up` applies changes of the inventory. The command waits until the
     server is healthy. If the server fails, the command prints the engine's own last error.
 
     Exit codes: 0 all servers are healthy; 1 a host cannot be reached, or a server is not healthy; 2 wrong usage, or an

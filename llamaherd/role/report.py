@@ -57,6 +57,8 @@ class InstanceReport:
     checks: tuple[Check, ...]
     responds: bool = False
     """Whether clients get the responses for which the server is there."""
+    paused: bool = False
+    """Whether `herd pause` has stopped it, so that it need not respond."""
 
     @property
     def ok(self) -> bool:
@@ -96,11 +98,13 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """Return the result in one line: `2 of 2 servers respond, 55 t/s`, and how many checks failed."""
+        """Return the result in one line: `2 of 3 servers respond, 1 paused, 55 t/s`, and how many checks failed."""
         respond = [each for each in self.instances if each.responds]
         count, rates = len(self.instances), [each.tokens_per_second for each in respond if each.tokens_per_second]
         servers = f"{len(respond)} of {count} server{'s'[: count != 1]} respond{'s'[: len(respond) == 1]}"
-        found = [servers if count else "no server is declared", *([_speeds(rates)] if rates else [])]
+        paused = sum(each.paused for each in self.instances)
+        found = [servers if count else "no server is declared", *([f"{paused} paused"] if paused else [])]
+        found += [_speeds(rates)] if rates else []
         failed, doubts = sum(not check.ok for check in self.checks), sum(check.doubt for check in self.checks)
         problems = [f"{failed} check{'s'[: failed != 1]} failed"] if failed else []
         problems += [f"{doubts} check{'s'[: doubts != 1]} in doubt"] if doubts else []

@@ -292,7 +292,7 @@ ALERTS = (
         "time() - llamaherd_figures_seconds > 300",
         "5m",
         "warning",
-        "the metrics of the GPUs of {{ $labels.rig }} are old",
+        "the metrics of {{ $labels.rig }} that a timer writes are old: GPUs, certificate, pauses",
         "see `systemctl status llamaherd-figures` there: nvidia-smi may hang",
     ),
     Alert(

@@ -62,6 +62,16 @@ def test_a_screen(name: str) -> None:
     assert_golden(GOLDEN, f"verify_{name}.txt", {f"verify_{name}.txt": text})
 
 
+def test_a_paused_server_is_counted_and_shown_with_all_checks() -> None:
+    value: dict[str, Any] = json.loads(well())
+    value["parts"][VERB]["servers"]["chat"] = {"pause_left": 7200.0}
+    found = report(json.dumps(value))
+    assert found.ok
+    assert printed(found).startswith("box: 1 of 2 servers responds, 1 paused, ")
+    line = "✓ paused    for 2 h 00 min more; `herd resume box/chat` starts it"
+    assert line in printed(found, verbose=True)
+
+
 def test_a_rig_where_all_is_well_is_one_line() -> None:
     assert printed(report(well())) == "box: 2 of 2 servers respond, 7.3 to 770 t/s\n"
 

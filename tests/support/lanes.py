@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from llamaherd.cli.herd import MODULES
+
 ROOT = Path(__file__).resolve().parents[2]
 BOX = ROOT / "tests" / "box"
 PASSED = BOX / "PASSED"
@@ -124,7 +126,8 @@ def commands_of(lane: str) -> frozenset[str]:
 def run_by(lane: str) -> frozenset[str]:
     """Return the files of llamaherd/ and roles/ that the commands in a lane's tests import, and those that all do."""
     folder = ROOT / "llamaherd" / "cli"
-    commands = [file for file in folder.glob("[!_]*.py") if file.stem in commands_of(lane)]
+    modules = {MODULES.get(each, each) for each in commands_of(lane)}
+    commands = [file for file in folder.glob("[!_]*.py") if file.stem in modules]
     always = [ROOT / "deploy.py", ROOT / "inventory.py", folder / "__main__.py", folder / "up.py"]
     ours = ("llamaherd", "roles")
     direct = [file for source in sources(lane) for file in imports(source, ours)]

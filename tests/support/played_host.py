@@ -355,7 +355,8 @@ class PlayedHost:
             case "disable":
                 self._step()
                 self.enabled.discard(name)
-                self._end_unit(name)
+                if "--now" in argv:
+                    self._end_unit(name)
                 return Ended(0)
             case "stop" | "kill":
                 self._step()

@@ -418,6 +418,7 @@ def _paused(rig: Rig, planned: InstancePlan, server: ServerFound, left: float) -
         draft_n=None,
         draft_accepted=None,
         checks=(Check("paused", not server.holder, detail),),
+        paused=True,
     )
 
 

@@ -54,7 +54,7 @@ def test_a_stopped_server_stays_stopped_until_it_is_started(bench: Bench, name: 
     ended = bench.herd("start", f"box/{name}")
     assert ended.code == 0, ended.output
     assert bench.answers(name)
-    assert bench.herd("diff", "box").output.endswith("box: up to date\n")
+    assert bench.herd("plan", "box").output.endswith("box: up to date\n")
 
 
 def test_a_restart_is_another_process(bench: Bench) -> None:
@@ -108,7 +108,7 @@ def test_paused_servers_are_no_fault_and_start_when_the_time_is_over(bench: Benc
     while left := bench.sh("ls /var/lib/llamaherd/paused; ls /etc/systemd/system | grep resume", check=False):
         assert time.monotonic() < until, left
         time.sleep(1)
-    assert bench.herd("diff", "box").output.endswith("box: up to date\n")
+    assert bench.herd("plan", "box").output.endswith("box: up to date\n")
 
 
 def test_a_pause_is_ended_early(bench: Bench) -> None:
