@@ -17,7 +17,7 @@ from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock
 from llamaherd.pipeline.fleet_files import Survey, choose_rigs, survey_fleet
-from llamaherd.pipeline.load import inventory_path, read_lock
+from llamaherd.pipeline.load import inventory_folder, inventory_path, read_lock
 from llamaherd.pipeline.new_instance import (
     FoundModel,
     InstanceWish,
@@ -65,7 +65,7 @@ def run_add(run: AddOptions) -> None:
         sys.exit(UNUSABLE)
     rigs = read_or_exit(lambda: choose_rigs(survey.fleet, (run.rig,) if run.rig else (), path)).rigs
     try:
-        found = find_model(parse_source(run.model))
+        found = find_model(parse_source(run.model), inventory_folder(path).resolve())
         made = _best(run, path, lock, survey, rigs, found)
         if made is None:
             _print_unfit(run, path, lock, survey, rigs, found)
