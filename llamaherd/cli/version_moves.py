@@ -161,7 +161,7 @@ def _checked(fleet: NewestVersions, moves: Sequence[Version], texts: dict[Path, 
     lock = resolved_lock_or_exit(fleet.path, survey, fleet.lock, again) if survey.ok else fleet.lock
     survey = survey_fleet(fleet.path, lock, texts=texts)
     if not survey.ok:
-        print_findings([each for each in survey.findings if each.severity == "error"])
+        print_findings([each for each in survey.findings if each.severity == "error"], texts=texts)
         echo("the inventory has errors with the new versions; nothing was written", err=True)
         sys.exit(FAILED)
     return survey, lock

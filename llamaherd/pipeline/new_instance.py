@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,6 +119,14 @@ def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9._-]+", "-", text)[:40].strip("._-") or "model"
 
 
+class UnwrittenError(InventoryError):
+    """Errors of an inventory with changes that are not written: `texts` are the changed files."""
+
+    def __init__(self, findings: Iterable[Finding], texts: Mapping[Path, str]) -> None:
+        super().__init__(each for each in findings if each.severity == "error")
+        self.texts = texts
+
+
 @dataclass(frozen=True)
 class InstanceWish:
     """What the user sets: the instance's name, context, port and GPUs; an empty `on` is the CPU."""
@@ -168,18 +176,11 @@ def declare_instance(
 
     def declared(keys: Mapping[str, Any]) -> tuple[str, Survey]:
         new = text_with_entry(text, file, "instances", name, {**base, **keys, **port})
-        whole = survey_fleet(inventory, locked, texts={file: new})
-        if not whole.ok:
-            raise InventoryError(each for each in whole.findings if each.severity == "error")
-        return new, whole
+        return new, survey_fleet(inventory, locked, texts={file: new})
 
-    draft = survey_fleet(
-        inventory,
-        locked,
-        texts={file: text_with_entry(text, file, "instances", name, {**base, "context": 4096, **port})},
-    )
+    sketch, draft = declared({"context": 4096})
     if rig.rig not in draft.facts:
-        raise InventoryError(each for each in draft.findings if each.severity == "error")
+        raise UnwrittenError(draft.findings, {file: sketch})
     placement = propose_placement(draft.facts[rig.rig], name, context=wish.context, on=wish.on)
     if placement is None:
         return None
@@ -187,6 +188,8 @@ def declare_instance(
     if "on" not in keys and draft.fleet.rigs[rig.rig].instances[name].on:
         keys = {"on": [], **keys}
     new, whole = declared(keys)
+    if not whole.ok:
+        raise UnwrittenError(whole.findings, {file: new})
     return NewInstance(rig.rig, name, FileEdit(file, old, new), locked, whole, placement)
 
 
