@@ -20,7 +20,7 @@ from tests.support.rigs import ROOT, changed, cpu_rig
 
 WITHOUT_INVENTORY = ("completion", "explain", "init", "monitoring", "schema", "users")
 WITHOUT_JSON = (
-    *("clients", "completion", "drain", "explain", "init", "logs", "monitoring", "open", "ready"),
+    *("clients", "completion", "drain", "edit", "explain", "init", "logs", "monitoring", "open", "ready"),
     *("schema", "rollback", "ssh", "unlock", "up", "upgrade", "users"),
 )
 
