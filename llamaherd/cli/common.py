@@ -190,14 +190,19 @@ def echo(text: str, *, err: bool = False) -> None:
     click.echo(plain(text), err=err)
 
 
-def print_findings(findings: Sequence[Finding], *, err: bool = True, fixing: bool = False) -> None:
+def print_findings(
+    findings: Sequence[Finding], *, err: bool = True, fixing: bool = False, texts: Mapping[Path, str] | None = None
+) -> None:
     """Print findings: the place, what is wrong, the line of the file, the suggestion.
 
-    `fixing` marks the findings that `herd check --fix` fixes.
+    `fixing` marks the findings that `herd check --fix` fixes. `texts` replace files that are not written yet.
     """
     from llamaherd.diagnostics.excerpt import rendered  # late: most runs print no finding
 
-    for line in rendered(to_print(findings), _source_lines, _painted, _columns(err=err), fixing=fixing):
+    def lines(file: Path) -> list[str] | None:
+        return texts[file].split("\n") if texts and file in texts else _source_lines(file)
+
+    for line in rendered(to_print(findings), lines, _painted, _columns(err=err), fixing=fixing):
         click.echo(line, err=err, color=False if os.environ.get("NO_COLOR") else None)
     if (left := len(findings) - MOST_SHOWN) > 0:
         click.echo(f"and {left:,} more", err=err)

@@ -13,15 +13,16 @@ import click
 
 from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, print_findings, read_or_exit
 from llamaherd.cli.file_edits import confirm_write, print_edit, resolved_lock_or_exit, write_edits
-from llamaherd.diagnostics.findings import InventoryError, UserError
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock
 from llamaherd.pipeline.fleet_files import Survey, choose_rigs, survey_fleet
-from llamaherd.pipeline.load import inventory_path, read_lock
+from llamaherd.pipeline.load import inventory_folder, inventory_path, read_lock
 from llamaherd.pipeline.new_instance import (
     FoundModel,
     InstanceWish,
     NewInstance,
+    UnwrittenError,
     declare_instance,
     find_model,
     other_wishes,
@@ -65,14 +66,14 @@ def run_add(run: AddOptions) -> None:
         sys.exit(UNUSABLE)
     rigs = read_or_exit(lambda: choose_rigs(survey.fleet, (run.rig,) if run.rig else (), path)).rigs
     try:
-        found = find_model(parse_source(run.model))
+        found = find_model(parse_source(run.model), inventory_folder(path).resolve())
         made = _best(run, path, lock, survey, rigs, found)
         if made is None:
             _print_unfit(run, path, lock, survey, rigs, found)
         _write(run, path, survey, found, made)
-    except InventoryError as error:
+    except UnwrittenError as error:
         echo("the rig with the new instance has mistakes; nothing was written", err=True)
-        print_findings(error.findings)
+        print_findings(error.findings, texts=error.texts)
         sys.exit(FAILED)
     except UserError as error:
         fail(error, FAILED)
@@ -83,14 +84,14 @@ def _best(
 ) -> NewInstance | None:
     """Return the instance on the rig with the fewest parts outside of GPUs, and there with the most context.
 
-    Raise UserError or InventoryError if no rig can have it for another reason than memory.
+    Raise UserError or UnwrittenError if no rig can have it for another reason than memory.
     """
     made: list[NewInstance] = []
-    errors: list[UserError | InventoryError] = []
+    errors: list[UserError | UnwrittenError] = []
     for rig in rigs.values():
         try:
             made += filter(None, [declare_instance(path, lock, survey, rig, found, run.wish)])
-        except (UserError, InventoryError) as error:
+        except (UserError, UnwrittenError) as error:
             errors.append(error)
     if errors and len(errors) == len(rigs):
         raise errors[0]
@@ -107,7 +108,7 @@ def _write(run: AddOptions, path: Path, before: Survey, found: FoundModel, made:
     if not run.as_json:
         _print_proposal(found, made)
         print_edit(made.edit)
-        print_findings(made.findings(before))
+        print_findings(made.findings(before), texts={made.edit.file: made.edit.new})
     if run.dry_run:
         _print_json(run, made, written=False)
         return

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_obj
 def outdated(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
-    """Show the locked and the newest version of each engine, image and model.
+    """Show locked and newest versions of engines, images and models.
 
     A tag such as b11434 or v0.33.0 is compared with the newest tag of its kind, a branch with its newest commit, and a
     model with the files of its revision. Changes nothing. `herd upgrade` moves to the newest versions.

@@ -20,9 +20,10 @@ from llamaherd.cli.common import inventory_option, lock_wait_option
 @inventory_option
 @click.pass_obj
 def upgrade(inventory: Path | None, /, **options: Any) -> None:
-    """Move engines, images and models to their newest versions, and apply them.
+    """Move to the newest versions, and apply them.
 
-    Without a name, `herd upgrade` moves everything that `herd outdated` lists as newer. A tag, such as `ref: b11434`,
+    A name is that of an engine, an image or a model. Without a name, `herd upgrade` moves everything that `herd
+    outdated` lists as newer. A tag, such as `ref: b11434`,
     is replaced by the newest tag of its kind in the YAML file; comments and all other lines stay unchanged. Branches,
     image tags without a version and models move in herd.lock only.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llamaherd.cli.apply import UpOptions, run_up
@@ -12,12 +12,15 @@ from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, print_findings, r
 from llamaherd.cli.file_edits import confirm_write, print_edit, resolved_lock_or_exit, write_edits
 from llamaherd.cli.lock import try_lock
 from llamaherd.cli.newest import NewestVersions, newest_of_fleet
-from llamaherd.diagnostics.findings import Place, UserError, nearest
+from llamaherd.diagnostics.edits import with_edits
+from llamaherd.diagnostics.findings import Edit, UserError, nearest
+from llamaherd.inventory.exact_edits import value_edit
 from llamaherd.inventory.file_writer import FileEdit, text_of
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.settings import text_with_word
+from llamaherd.inventory.yaml_file import Document
 from llamaherd.lock import Lock
-from llamaherd.lock.newest import Version, moved_version
+from llamaherd.lock.newest import Version
+from llamaherd.lock.tags import moved_version
 from llamaherd.pipeline.fleet_files import Survey, survey_fleet, survey_fleet_file
 from llamaherd.pipeline.load import inventory_folder
 
@@ -33,15 +36,6 @@ class UpgradeOptions:
     no_try: bool
     no_apply: bool
     lock_wait: int
-
-
-@dataclass(frozen=True)
-class WordEdit:
-    """A word of the inventory at a place, and the word that replaces it."""
-
-    place: Place
-    old: str
-    new: str
 
 
 def run_upgrade(run: UpgradeOptions) -> None:
@@ -67,20 +61,23 @@ def run_upgrade(run: UpgradeOptions) -> None:
         fail(error, FAILED)
     echo(f"{', '.join([*(str(edit.file) for edit in edits), 'herd.lock'])}: written", err=True)
     if not run.no_apply and rigs:
-        up = UpOptions(
-            inventory=run.inventory,
-            rigs=rigs,
-            only=(),
-            canary=None,
-            waves=None,
-            plan_file=None,
-            yes=run.yes,
-            locked=False,
-            retry=False,
-            lock_wait=run.lock_wait,
-            verbose=0,
-        )
-        run_up(up)
+        run_up(_up_options(run, rigs))
+
+
+def _up_options(run: UpgradeOptions, rigs: tuple[str, ...]) -> UpOptions:
+    return UpOptions(
+        inventory=run.inventory,
+        rigs=rigs,
+        only=(),
+        canary=None,
+        waves=None,
+        plan_file=None,
+        yes=run.yes,
+        locked=True,
+        retry=False,
+        lock_wait=run.lock_wait,
+        verbose=0,
+    )
 
 
 def _chosen(run: UpgradeOptions, fleet: NewestVersions) -> tuple[Version, ...]:
@@ -106,18 +103,15 @@ def _chosen(run: UpgradeOptions, fleet: NewestVersions) -> tuple[Version, ...]:
 
 def file_edits(fleet: NewestVersions, moves: Sequence[Version]) -> tuple[FileEdit, ...]:
     """Return the changes of files in which refs and tags move. Raise UserError."""
-    words = {word.place: word for move in moves if move.move_to for word in _words(fleet, move, move.move_to)}
-    edits: dict[Path, FileEdit] = {}
-    # From the end: a longer word moves what follows on its line.
-    for place in sorted(words, reverse=True):
-        old = edits[place.file].old if place.file in edits else text_of(place.file)
-        text = edits[place.file].new if place.file in edits else old
-        edits[place.file] = FileEdit(place.file, old, text_with_word(text, place, words[place].old, words[place].new))
-    return tuple(edits[file] for file in sorted(edits))
+    edits = {edit.place: edit for move in moves if move.move_to for edit in _edits(fleet, move, move.move_to)}
+    by_file: dict[Path, list[Edit]] = {}
+    for place in sorted(edits):
+        by_file.setdefault(place.file, []).append(edits[place])
+    return tuple(FileEdit(file, old := text_of(file), with_edits(old, each)) for file, each in by_file.items())
 
 
-def _words(fleet: NewestVersions, move: Version, new: str) -> Iterator[WordEdit]:
-    """Yield the words of the inventory that a version's move changes: a ref or an image, and `flags` of the same."""
+def _edits(fleet: NewestVersions, move: Version, new: str) -> Iterator[Edit]:
+    """Yield the edits of a version's move: of a ref or an image, and of `flags` of the same version."""
     for name, rig in fleet.survey.fleet.rigs.items():
         document = fleet.survey.documents[name]
         for engine_name, engine in rig.engines.items():
@@ -128,13 +122,22 @@ def _words(fleet: NewestVersions, move: Version, new: str) -> Iterator[WordEdit]
                 old, key = engine.image, ("image",)
             else:
                 continue
-            yield WordEdit(document.value((*above, *key)), old, new)
+            yield _edit(document, (*above, *key), new)
             if engine.flags and (flags := moved_version(engine.flags, _tag(old), _tag(new))):
-                yield WordEdit(document.value((*above, "flags")), engine.flags, flags)
+                yield _edit(document, (*above, "flags"), flags)
     chat = fleet.survey.own.gateway.chat if fleet.survey.own and fleet.survey.own.gateway else None
-    document_of_fleet = survey_fleet_file(inventory_folder(fleet.path)).document
-    if chat and chat.image == move.key and document_of_fleet:
-        yield WordEdit(document_of_fleet.value(("gateway", "chat", "image")), chat.image, new)
+    of_fleet = survey_fleet_file(inventory_folder(fleet.path)).document
+    if chat and chat.image == move.key and of_fleet:
+        yield _edit(of_fleet, ("gateway", "chat", "image"), new)
+
+
+def _edit(document: Document, path: tuple[str, ...], new: str) -> Edit:
+    """Return the edit that writes a text, in the quotes of the old one. Raise UserError if it changes other data."""
+    for edit in value_edit(document, path, new):
+        quote = edit.old[0] if edit.old[0] in "'\"" else ""
+        return replace(edit, new=f"{quote}{new}{quote}")
+    place = document.value(path)
+    raise UserError(f"{place} is written in a way that cannot be changed by itself", f"write `{new}` there")
 
 
 def _tag(name: str) -> str:
@@ -158,7 +161,7 @@ def _checked(fleet: NewestVersions, moves: Sequence[Version], texts: dict[Path, 
     lock = resolved_lock_or_exit(fleet.path, survey, fleet.lock, again) if survey.ok else fleet.lock
     survey = survey_fleet(fleet.path, lock, texts=texts)
     if not survey.ok:
-        print_findings([each for each in survey.findings if each.severity == "error"])
+        print_findings([each for each in survey.findings if each.severity == "error"], texts=texts)
         echo("the inventory has errors with the new versions; nothing was written", err=True)
         sys.exit(FAILED)
     return survey, lock

@@ -204,20 +204,6 @@ def _is_short(value: Mapping[str, Any]) -> bool:
     return len(value) <= _MOST_SHORT
 
 
-def text_with_word(text: str, place: Place, old: str, new: str) -> str:
-    """Return the text with a word at a place replaced; quotes around it stay. Raise UserError for any other text."""
-    lines = text.split("\n")
-    line = lines[place.line - 1] if place.line <= len(lines) else ""
-    at = place.column - 1
-    if line[at : at + 1] in ("'", '"'):
-        at += 1
-    ends = line[at + len(old) : at + len(old) + 1]
-    if not line.startswith(old, at) or (ends and ends not in " ,}]'\""):
-        raise UserError(f"{place.file} is written in a way that cannot be changed by itself", f"write `{new}` into it")
-    lines[place.line - 1] = line[:at] + new + line[at + len(old) :]
-    return "\n".join(lines)
-
-
 def _found(data: Any, path: Sequence[str]) -> Any:
     for key in path:
         data = data.get(key) if isinstance(data, dict) else None

@@ -37,6 +37,7 @@ from llamaherd.lock.local_files import (
     sized_file,
 )
 from llamaherd.lock.registry import RegistryError, image_name
+from llamaherd.lock.tags import tag_version
 
 UNRESOLVED = Rule(
     "LH034",
@@ -45,7 +46,8 @@ UNRESOLVED = Rule(
     A repository, tag, branch, image, revision or file does not exist, is not public, or could not be queried. Or a file
     has another hash than its `sha256`. After an error, nothing is written. A file or an archive with a `sha256` that
     cannot be read from this machine is a warning: a rig can be planned without it. So is a file of another size than
-    when it was locked. A note reports a name that is both a tag and a branch: the tag is taken.
+    when it was locked. A note reports a name that is both a tag and a branch: the tag is taken. Another note reports a
+    tag such as `b11434` that `--upgrade` leaves as it is: `herd upgrade` replaces it by the newest tag.
     """,
     example="""
     $ herd lock
@@ -291,12 +293,21 @@ class _Run:
                     if found.note:
                         help_ = "rename one of them, or give its `commit`"
                         self.findings.append(UNRESOLVED.at(wanted.place, found.note, help_, "note"))
+                    self._note_tag(ref, wanted, stays=commit == self.old.commit(git, ref))
                 yield LockedRef(git=git, ref=ref, commit=commit)
             except git_refs.GitError as error:
                 self._failed(wanted, error)
             except ValidationError as error:
                 problem = error.errors(include_url=False, include_input=False)[0]["msg"].removeprefix("Value error, ")
                 self._failed(wanted, git_refs.GitError(f"`git` {problem}", "keep it in a credential helper instead"))
+
+    def _note_tag(self, tag: str, wanted: WantedName, *, stays: bool) -> None:
+        """Note that an upgrade leaves a tag with a version as it is: only the inventory can name a newer one."""
+        if stays and tag_version(tag):
+            name = min(wanted.names, key=len)  # an image is also named by itself
+            message = f"`{name}` stays at the tag `{tag}`, which the inventory names"
+            help_ = f"`herd upgrade {name}` replaces it by the newest tag"
+            self.findings.append(UNRESOLVED.at(wanted.place, message, help_, "note"))
 
     def images(self, wants: Mapping[str, WantedName]) -> Iterator[LockedImage]:
         """Resolve images to digests."""
@@ -306,6 +317,8 @@ class _Run:
                 if digest is None:
                     self.say(f"querying {image_name(image).host} for {image}")
                     digest = registry.digest_of(image)
+                    tag = image_name(image).tag
+                    self._note_tag(tag, wanted, stays=digest == self.old.digest(image))
                 yield LockedImage(image=image, digest=digest)
             except RegistryError as error:
                 self._failed(wanted, error)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,13 +12,12 @@ from typing import Any
 from llamaherd.diagnostics.findings import Finding, InventoryError, UserError
 from llamaherd.diagnostics.spelling import nearest_name
 from llamaherd.engines import USUAL, reads_gguf
-from llamaherd.gguf.parse import GgufError
-from llamaherd.gguf.shards import join_headers, read_header
 from llamaherd.inventory.file_writer import FileEdit, text_of
 from llamaherd.inventory.schema import Model, Rig
 from llamaherd.inventory.schema.rig import SHARE_PORT
 from llamaherd.inventory.settings import text_with_entry
 from llamaherd.lock import Lock, LockedLocal, LockedModel, hub
+from llamaherd.lock.local_files import hash_file, name_in_lock, sized_file
 from llamaherd.lock.quants import Quant, RepoQuants, quants_of
 from llamaherd.memory.instances import usable_bytes
 from llamaherd.memory.proposal import PlacementProposal, propose_placement
@@ -83,16 +81,16 @@ class FoundModel:
     def added_to(self, lock: Lock) -> Lock:
         """Return a lock with this model; an entry that is there stays."""
         if isinstance(self.locked, LockedLocal):
-            known = lock.local(self.locked.sha256)
-            return lock if known else lock.model_copy(update={"files": (*lock.files, self.locked)})
+            others = tuple(each for each in lock.files if each.file != self.locked.file)
+            return lock.model_copy(update={"files": (*others, self.locked)})
         key = self.locked.key
         return lock if lock.find(*key) else lock.model_copy(update={"models": (*lock.models, self.locked)})
 
 
-def find_model(source: ModelSource) -> FoundModel:
-    """Return the model that a source names, with its header. Raise UserError."""
+def find_model(source: ModelSource, folder: Path) -> FoundModel:
+    """Return the model that a source names, with its header; `folder` is that of the lock. Raise UserError."""
     if source.file:
-        return _local_model(source.file)
+        return _local_model(source.file, folder)
     there = quants_of(source.repo, source.revision)
     if source.path:
         quant = next((each for each in there.each if each.files == source.path), Quant(source.path, source.path, 0))
@@ -109,24 +107,24 @@ def find_quant(there: RepoQuants, quant: Quant, revision: str = "main") -> Found
     return FoundModel(_slug(there.repo.rpartition("/")[2]), keys, locked, f"{there.repo}, {quant.name}", there)
 
 
-def _local_model(file: Path) -> FoundModel:
-    try:
-        header = read_header(file)
-        with file.open("rb") as stream:
-            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-        size = file.stat().st_size
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}", "check the path and its mode") from None
-    except GgufError as error:
-        raise UserError(str(error), "name a GGUF file that is whole") from None
-    locked = LockedLocal(sha256=sha256, size=size, data_offset=header.data_offset, header=join_headers((header,)))
-    return FoundModel(_slug(file.stem), {"file": str(file), "sha256": sha256}, locked, file.name)
+def _local_model(file: Path, folder: Path) -> FoundModel:
+    """Return a file of this machine as the lock in a folder names it. Raise UserError."""
+    locked = sized_file(file, name_in_lock(file, folder), hash_file(file))
+    return FoundModel(_slug(file.stem), {"file": str(file)}, locked, file.name)
 
 
 def _slug(text: str) -> str:
     """Return a valid name of an inventory from the name of a repository or a file."""
     text = re.sub(r"[-_.]?gguf$", "", text.lower())
     return re.sub(r"[^a-z0-9._-]+", "-", text)[:40].strip("._-") or "model"
+
+
+class UnwrittenError(InventoryError):
+    """Errors of an inventory with changes that are not written: `texts` are the changed files."""
+
+    def __init__(self, findings: Iterable[Finding], texts: Mapping[Path, str]) -> None:
+        super().__init__(each for each in findings if each.severity == "error")
+        self.texts = texts
 
 
 @dataclass(frozen=True)
@@ -178,18 +176,11 @@ def declare_instance(
 
     def declared(keys: Mapping[str, Any]) -> tuple[str, Survey]:
         new = text_with_entry(text, file, "instances", name, {**base, **keys, **port})
-        whole = survey_fleet(inventory, locked, texts={file: new})
-        if not whole.ok:
-            raise InventoryError(each for each in whole.findings if each.severity == "error")
-        return new, whole
+        return new, survey_fleet(inventory, locked, texts={file: new})
 
-    draft = survey_fleet(
-        inventory,
-        locked,
-        texts={file: text_with_entry(text, file, "instances", name, {**base, "context": 4096, **port})},
-    )
+    sketch, draft = declared({"context": 4096})
     if rig.rig not in draft.facts:
-        raise InventoryError(each for each in draft.findings if each.severity == "error")
+        raise UnwrittenError(draft.findings, {file: sketch})
     placement = propose_placement(draft.facts[rig.rig], name, context=wish.context, on=wish.on)
     if placement is None:
         return None
@@ -197,6 +188,8 @@ def declare_instance(
     if "on" not in keys and draft.fleet.rigs[rig.rig].instances[name].on:
         keys = {"on": [], **keys}
     new, whole = declared(keys)
+    if not whole.ok:
+        raise UnwrittenError(whole.findings, {file: new})
     return NewInstance(rig.rig, name, FileEdit(file, old, new), locked, whole, placement)
 
 
@@ -221,7 +214,7 @@ def _model_name(rig: Rig, found: FoundModel) -> str:
     for name, model in rig.models.items():
         if isinstance(wanted, LockedModel) and wanted.key == (model.hf, model.revision, model.files, model.mmproj):
             return name
-        if isinstance(wanted, LockedLocal) and wanted.sha256 == model.sha256 and model.file:
+        if isinstance(wanted, LockedLocal) and found.keys.get("file") == str(model.file):
             return name
     return _free_name(found.name, rig.models.keys())
 

@@ -209,9 +209,13 @@ def test_a_file_of_this_machine(fleet: Path, tmp_path_factory: pytest.TempPathFa
     ended = add(fleet, str(file), "--yes")
     assert ended.exit_code == 0, ended.output
     (model,) = read_yaml(fleet / "duo.yaml").data["models"].values()
-    assert model == {"file": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    assert model == {"file": str(file)}
     assert instances(fleet).keys() == {"gemma-3-q8_0"}
-    assert len(read_lock(fleet).files) == 1
+    (locked,) = read_lock(fleet).files
+    assert locked.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    survey = survey_fleet(fleet, read_lock(fleet))
+    assert survey.ok
+    assert survey.facts["duo"].sized["gemma-3-q8_0"].fit.fits
 
 
 def test_a_rig_with_a_mistake_is_left_alone(fleet: Path) -> None:

@@ -20,7 +20,7 @@ from tests.support.rigs import ROOT, changed, cpu_rig
 
 WITHOUT_INVENTORY = ("completion", "explain", "init", "monitoring", "schema", "users")
 WITHOUT_JSON = (
-    *("clients", "completion", "drain", "explain", "init", "logs", "monitoring", "open", "ready"),
+    *("clients", "completion", "drain", "edit", "explain", "init", "logs", "monitoring", "open", "ready"),
     *("schema", "rollback", "ssh", "unlock", "up", "upgrade", "users"),
 )
 
@@ -95,16 +95,6 @@ def test_the_help_of_a_command_imports_only_its_options(name: str) -> None:
 def test_whoever_is_not_asked_says_so_alike(name: str) -> None:
     yes = [option.opts for option in COMMANDS[name].params if "--yes" in option.opts]
     assert yes in ([], [["-y", "--yes"]])
-
-
-def test_the_readme_names_all_that_speak_json() -> None:
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
-    (line,) = (line for line in page.splitlines() if line.endswith("also speak `--json`."))
-    speak = {name for name, command in COMMANDS.items() if any(each.name == "as_json" for each in command.params)}
-    groups = {name for name, command in COMMANDS.items() if isinstance(command, click.Group)}
-    # Of `herd models` the group is named: it takes rigs itself.
-    named = {name for name in speak - groups if not name.startswith("herd models ")} | {"herd models"}
-    assert set(re.findall(r"`(herd [a-z ]+)`", line)) == named
 
 
 @pytest.mark.parametrize("command", ["bench", "rollback", "tune"])

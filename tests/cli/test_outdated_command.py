@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from llamaherd.lock.newest import newest_tag
+from llamaherd.lock.tags import newest_tag
 from tests.support.moving_versions import REPO, MovingVersions, moving_versions
 
 

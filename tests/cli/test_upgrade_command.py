@@ -98,16 +98,18 @@ def test_what_is_refused_writes_nothing(world: MovingVersions, words: list[str],
 
 
 def test_a_new_version_that_the_inventory_does_not_suit_is_refused(world: MovingVersions) -> None:
-    """Builds b10741 to b10748 have a fault with this draft: the check of the inventory finds it."""
-    text = world.file.read_text().replace("ref: b11434", "ref: b10740")
-    world.file.write_text(text.replace("context: 4096, port: 8080", "context: 4096, draft: {mtp: 2}, port: 8080"))
-    world.commit("older", "refs/tags/b10740")
+    """Build b11434 no longer has a flag of build b9093 that the server is started with."""
+    text = world.file.read_text().replace("ref: b11434", "ref: b9093")
+    flag = "extra_args: [--checkpoint-every-n-tokens, '4096'], port: 8080"
+    world.file.write_text(text.replace("port: 8080", flag))
+    world.commit("older", "refs/tags/b9093")
     assert world.herd("lock").exit_code == 0
-    world.commit("bad", "refs/tags/b10745")
-    world.commit("gone", "refs/tags/b11000")
     before = contents(world)
     ended = world.herd("upgrade", "main", "--yes", "--no-apply")
-    assert contents(world) != before or ended.exit_code == 1
+    assert ended.exit_code == 1, ended.output
+    assert "the inventory has errors with the new versions; nothing was written" in ended.output
+    assert "--checkpoint-every-n-tokens" in ended.output
+    assert contents(world) == before
 
 
 def test_a_server_with_a_gate_is_measured_first(world: MovingVersions) -> None:
@@ -132,3 +134,16 @@ def test_it_is_applied_at_once(world: MovingVersions) -> None:
     assert ended.returncode == 1, ended.stdout
     assert "--> Inspecting 1 host..." in ended.stdout
     assert read_lock(world.folder).models[0].commit == world.hub.commit(REPO)
+
+
+def test_lock_names_the_command_that_moves_a_tag(world: MovingVersions) -> None:
+    world.release()
+    before = contents(world)
+    ended = world.herd("lock", "--upgrade", "main", "--upgrade", "vllm")
+    assert ended.exit_code == 0, ended.output
+    assert "`main` stays at the tag `b11434`, which the inventory names" in ended.output
+    assert "`herd upgrade main` replaces it by the newest tag" in ended.output
+    assert "`herd upgrade vllm` replaces it by the newest tag" in ended.output
+    assert contents(world) == before
+    branch = world.herd("lock", "--upgrade", "edge")
+    assert (branch.exit_code, "stays at" in branch.output) == (0, False), branch.output

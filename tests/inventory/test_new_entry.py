@@ -1,4 +1,4 @@
-"""New entries and words in the text of a rig: what was meant, in the style of the file, and nothing else."""
+"""New entries in the text of a rig: what was meant, in the style of the file, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from llamaherd.diagnostics.findings import Place, UserError
+from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.file_writer import FileEdit
-from llamaherd.inventory.settings import text_with_entry, text_with_word
+from llamaherd.inventory.settings import text_with_entry
 from llamaherd.inventory.yaml_file import parse_yaml
 
 FILE = Path("duo.yaml")
@@ -77,25 +77,6 @@ def test_what_cannot_be_changed_is_refused(text: str) -> None:
     with pytest.raises(Exception, match=r"cannot be changed|has no room|LH001") as caught:
         text_with_entry(text, FILE, "instances", "new", INSTANCE)
     assert str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("line", "column", "expected"),
-    [
-        ("engines: {main: {ref: b1, x: b1}}", 23, "engines: {main: {ref: b22, x: b1}}"),
-        ("ref: b1  # b1", 6, "ref: b22  # b1"),
-        ('ref: "b1"', 6, 'ref: "b22"'),
-        ("ref: 'b1'", 6, "ref: 'b22'"),
-    ],
-)
-def test_a_word_is_replaced_at_its_place(line: str, column: int, expected: str) -> None:
-    assert text_with_word(f"a: 1\n{line}\n", Place(FILE, 2, column), "b1", "b22") == f"a: 1\n{expected}\n"
-
-
-@pytest.mark.parametrize(("line", "column"), [("ref: b12", 6), ("ref: &x b1", 6), ("ref: b1", 4), ("ref: |\n  b1", 6)])
-def test_another_word_at_this_place_is_refused(line: str, column: int) -> None:
-    with pytest.raises(UserError, match="cannot be changed"):
-        text_with_word(line, Place(FILE, 1, column), "b1", "b22")
 
 
 def test_a_file_that_changed_meanwhile_is_kept(tmp_path: Path) -> None:
