@@ -225,7 +225,8 @@ def test_this_machine() -> None:
 @pytest.mark.parametrize(
     ("release", "os_"),
     [
-        ("ID=debian\n", "debian-"),
+        ("ID=debian\n", "debian"),
+        ("NAME=Arch\nID=arch\nBUILD_ID=rolling\n", "arch"),
         ("ID='ubuntu'\nVERSION_ID=\"24.04\"\n", "ubuntu-24.04"),
         ("ID=$(id)\nVERSION_ID='`id`'\n", "$(id)-`id`"),
         ("ID='broken\nVERSION_ID=1\n", ""),
@@ -290,6 +291,16 @@ def test_a_host_without_python(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "apt-get install python3" in raised.value.help
 
 
+def test_a_host_without_python_that_llamaherd_cannot_provision(monkeypatch: pytest.MonkeyPatch) -> None:
+    def query(remote: Remote, *_: object) -> NoReturn:
+        raise NoPythonError(remote.connect, "arch-")
+
+    monkeypatch.setattr(MODULE, "query_verb", query)
+    with pytest.raises(ScaffoldError, match=r"there is no python3 on duo.lan \(arch\)\n") as raised:
+        inspect_hardware(Connect(host="duo.lan"))
+    assert raised.value.help.startswith("use a host with one of debian-12, debian-13, ubuntu-22.04,")
+
+
 @pytest.mark.parametrize("host", ["duo.lan", LOCAL])
 def test_a_host_is_inspected(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setattr(MODULE, "query_verb", lambda *_: found_host("duo"))
@@ -300,7 +311,7 @@ def test_a_host_is_inspected(monkeypatch: pytest.MonkeyPatch, host: str) -> None
     ("look", "words"),
     [
         (replace(FoundHost(), os="fedora-44"), "runs fedora-44"),
-        (replace(FoundHost(), os="debian-"), "runs debian-"),
+        (replace(FoundHost(), os="arch"), "runs arch, which llamaherd cannot provision"),
         (FoundHost(), "has no known system in /etc/os-release"),
         (replace(FoundHost(), os="debian-13"), "cores and memory"),
         (replace(FoundHost(), os="debian-13", cores=2), "cores and memory"),
