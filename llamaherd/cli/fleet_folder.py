@@ -66,6 +66,9 @@ def create_fleet(folder: Path | None, first: FirstRig) -> None:
         fail(error, FAILED)
     for outcome in outcomes:
         echo(f"{outcome.what:9}  {outcome.file}")
+    if first.host is not None and any(each.what == "kept" and each.file.stem in rigs for each in outcomes):
+        help_ = "give the new rig another name with `--name`, or remove that file"
+        fail(UserError(f"there is a rig in {folder / next(iter(rigs))}.yaml already, which was kept", help_), FAILED)
     if rigs:
         echo(_next_step(folder, rigs, ready=first.host is not None), err=True)
 

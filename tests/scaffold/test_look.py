@@ -11,7 +11,9 @@ from typing import NoReturn
 from unittest.mock import patch
 
 import pytest
+from click.testing import CliRunner, Result
 
+from llamaherd.cli.herd import main
 from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.host.remote import NoPythonError, Remote
 from llamaherd.inventory.schema import LOCAL, Connect
@@ -322,3 +324,23 @@ def test_a_host_that_nothing_can_be_done_with(look: FoundHost, words: str) -> No
         refuse_unfit(look, "duo.lan")
     assert caught.value.message.startswith("duo.lan ")
     assert caught.value.help
+
+
+def test_a_rig_of_the_same_name_is_kept_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "query_verb", lambda *_: found_host("cpu-box"))
+    fleet = tmp_path / "fleet"
+
+    def init(*words: str) -> Result:
+        return CliRunner().invoke(main, ["init", str(fleet), "--from", *words], prog_name="herd")
+
+    ended = init("tom@Attic.lan")
+    assert ended.exit_code == 0, ended.output
+    assert "connect: {host: Attic.lan, user: tom}\n" in (fleet / "attic.yaml").read_text()
+    assert ended.stderr.endswith(f"next: run `cd {fleet}`, read attic.yaml, and run `herd up`\n")
+    (fleet / "attic.yaml").write_text("rig: attic\n")
+    ended = init("attic")
+    assert ended.exit_code == 1
+    assert f"there is a rig in {fleet / 'attic'}.yaml already, which was kept" in ended.stderr
+    assert (fleet / "attic.yaml").read_text() == "rig: attic\n"
+    assert init("attic", "--name", "other").exit_code == 0
+    assert "rig: other\n" in (fleet / "other.yaml").read_text()
