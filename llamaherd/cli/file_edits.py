@@ -14,7 +14,7 @@ from llamaherd.inventory.file_writer import FileEdit
 from llamaherd.lock import Lock, LockError, lock_held, write_lock
 from llamaherd.lock.resolver import lock_fleet, value_places
 from llamaherd.pipeline.fleet_files import Survey
-from llamaherd.pipeline.load import lock_path
+from llamaherd.pipeline.load import inventory_folder, lock_path
 
 
 def print_edit(edit: FileEdit) -> None:
@@ -27,8 +27,8 @@ def print_edit(edit: FileEdit) -> None:
 
 def resolved_lock_or_exit(path: Path, survey: Survey, old: Lock, upgrade: tuple[str, ...] = ()) -> Lock:
     """Return the lock of a fleet. Print findings, and end the program if something cannot be resolved."""
-    where = value_places(survey.documents, path)
-    outcome = lock_fleet(survey.fleet, old, where, _report, upgrade, whole=path.is_dir(), own=survey.own)
+    where, folder = value_places(survey.documents, path), inventory_folder(path).resolve()
+    outcome = lock_fleet(survey.fleet, old, where, _report, upgrade, folder=folder, whole=path.is_dir(), own=survey.own)
     print_findings(outcome.findings)
     if not outcome.ok:
         echo("nothing was written", err=True)

@@ -99,7 +99,7 @@ class World:
         by_name = {str(document.data["rig"]): document for document in documents}
         fleet = Fleet(rigs={name: Rig.model_validate(document.data) for name, document in by_name.items()})
         place = value_places(by_name, self.folder / "herd.lock")
-        outcome = lock_fleet(fleet, old or Lock(), place, self.said.append, upgrade, whole=whole)
+        outcome = lock_fleet(fleet, old or Lock(), place, self.said.append, upgrade, folder=self.folder, whole=whole)
         assert TOKEN not in "\n".join((*self.said, *map(str, outcome.findings), lock.dumps(outcome.lock)))
         assert all(finding.help for finding in outcome.findings)
         return outcome
