@@ -85,7 +85,7 @@ def _usual_folder() -> Path:
 def _next_step(folder: Path, rigs: Iterable[str], *, ready: bool) -> str:
     """Return what to do with new rigs: one is ready, others are examples to edit."""
     first = f"{next(name for name in rigs if f'{name}.yaml' != FLEET)}.yaml"
-    enter = "" if folder.resolve() == Path.cwd() else f"run `cd {shlex.quote(str(folder))}`, "
+    enter = "" if folder == Path() else f"run `cd {shlex.quote(str(folder))}`, "
     return f"next: {enter}{f'read {first}, and run `herd up`' if ready else f'edit {first}, and run `herd check`'}"
 
 
