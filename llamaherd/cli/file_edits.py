@@ -28,7 +28,7 @@ def print_edit(edit: FileEdit) -> None:
 def resolved_lock_or_exit(path: Path, survey: Survey, old: Lock, upgrade: tuple[str, ...] = ()) -> Lock:
     """Return the lock of a fleet. Print findings, and end the program if something cannot be resolved."""
     where, folder = value_places(survey.documents, path), inventory_folder(path).resolve()
-    outcome = lock_fleet(survey.fleet, old, where, _report, upgrade, whole=path.is_dir(), own=survey.own, folder=folder)
+    outcome = lock_fleet(survey.fleet, old, where, _report, upgrade, folder=folder, whole=path.is_dir(), own=survey.own)
     print_findings(outcome.findings)
     if not outcome.ok:
         echo("nothing was written", err=True)

@@ -66,6 +66,9 @@ def create_fleet(folder: Path | None, first: FirstRig) -> None:
         fail(error, FAILED)
     for outcome in outcomes:
         echo(f"{outcome.what:9}  {outcome.file}")
+    if first.host is not None and any(each.what == "kept" and each.file.stem in rigs for each in outcomes):
+        help_ = "give the new rig another name with `--name`, or remove that file"
+        fail(UserError(f"there is a rig in {folder / next(iter(rigs))}.yaml already, which was kept", help_), FAILED)
     if rigs:
         echo(_next_step(folder, rigs, ready=first.host is not None), err=True)
 
@@ -82,7 +85,7 @@ def _usual_folder() -> Path:
 def _next_step(folder: Path, rigs: Iterable[str], *, ready: bool) -> str:
     """Return what to do with new rigs: one is ready, others are examples to edit."""
     first = f"{next(name for name in rigs if f'{name}.yaml' != FLEET)}.yaml"
-    enter = "" if folder.resolve() == Path.cwd() else f"run `cd {shlex.quote(str(folder))}`, "
+    enter = "" if folder == Path() else f"run `cd {shlex.quote(str(folder))}`, "
     return f"next: {enter}{f'read {first}, and run `herd up`' if ready else f'edit {first}, and run `herd check`'}"
 
 

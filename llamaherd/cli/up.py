@@ -34,7 +34,7 @@ def up(inventory: Path | None, /, **options: Any) -> None:
 
     `herd up` first prints the changes, as `herd plan` does. On a terminal it prompts once before it restarts, stops,
     reboots or removes something. A second run changes nothing. If a run is interrupted, run it again. `pyinfra
-    inventory.py deploy.py` does the same.
+    inventory.py deploy.py` does the same, but locks nothing.
 
     New engines, images and models are locked first, as by `herd lock`: review and commit herd.lock. Locked versions
     stay unchanged. With `--locked`, a run with new ones is refused.

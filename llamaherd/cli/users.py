@@ -13,7 +13,7 @@ from llamaherd.cli.common import UNUSABLE, echo, fail, inventory_option, json_op
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet.clients import KEY_VARIABLE, client_config, client_facts
 from llamaherd.fleet.gateway import DeclaredGateway, declared_gateway
-from llamaherd.fleet.users import NewKey, add_user, revoke_user, rotate_key
+from llamaherd.fleet.users import NewKey, add_user, declare_missing_key, revoke_user, rotate_key
 from llamaherd.pipeline.load import inventory_path
 
 T = TypeVar("T")
@@ -45,10 +45,13 @@ def users() -> None:
 def add(inventory: Path | None, name: str, streams: int | None, models: tuple[str, ...]) -> None:
     """Add a user, and print the key once.
 
+    A user whom fleet.yaml declares already gets the first key.
+
     \b
     Example:
       herd users add ann --model chat --streams 2
     """
+    _or_exit(lambda: declare_missing_key(inventory_path(inventory), name))
     gateway = _gateway(inventory)
     _print_key(gateway, _or_exit(lambda: add_user(gateway, name, streams, models)), name)
 

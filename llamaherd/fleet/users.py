@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from llamaherd.diagnostics.findings import UserError
+from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.fleet.gateway import DeclaredGateway
 from llamaherd.inventory.file_writer import report_write_errors, write_atomically
 from llamaherd.inventory.settings import text_with_value
+from llamaherd.inventory.yaml_file import read_yaml
+from llamaherd.pipeline.fleet_files import FLEET
 
 KEYS_FOLDER = "keys/users"
 """The folder of users' keys, in the inventory folder."""
@@ -33,11 +35,15 @@ class NewKey:
 
 
 def add_user(gateway: DeclaredGateway, name: str, streams: int | None, models: Sequence[str]) -> NewKey:
-    """Declare a user with a key of its own. Raise UserError."""
+    """Declare a user with a key of its own, or make the missing key of a declared user. Raise UserError."""
     if not _NAME.fullmatch(name):
         raise UserError(f"`{name[:60]}` is not a valid name", "names have up to 40 lower-case letters, digits, . _ -")
-    if name in gateway.declared.users:
-        raise UserError(f"there is a user `{name}` already", f"`herd users rotate {name}` makes another key")
+    if user := gateway.declared.users.get(name):
+        if user.key.file is None or user.key.file.exists():
+            raise UserError(f"there is a user `{name}` already", f"`herd users rotate {name}` makes another key")
+        if streams is not None or models:
+            raise UserError(f"`{name}` is declared already", f"change `streams` and `models` in {gateway.file}")
+        return rotate_key(gateway, name)
     unknown = [model for model in models if model not in gateway.declared.models]
     if unknown:
         known = ", ".join(gateway.declared.models)
@@ -52,6 +58,22 @@ def add_user(gateway: DeclaredGateway, name: str, streams: int | None, models: S
     made = _written_key(file)
     _replace(gateway.file, text)
     return made
+
+
+def declare_missing_key(inventory: Path, name: str) -> None:
+    """Add the file of a key to a user whom fleet.yaml declares without `key`. Raise UserError."""
+    file = (inventory if inventory.is_dir() else inventory.parent) / FLEET
+    try:
+        data = read_yaml(file).data if file.is_file() else {}
+    except InventoryError:
+        return  # the command reports it
+    found: Any = data
+    for key in ("gateway", "users", name):
+        found = found.get(key) if isinstance(found, dict) else None
+    if isinstance(found, dict) and "key" not in found:
+        file_of_key = {"file": f"{KEYS_FOLDER}/{name}"}
+        path, value = (("key",), file_of_key) if found else ((), {"key": file_of_key})
+        _replace(file, text_with_value(_text(file), file, ("gateway", "users", name, *path), value))
 
 
 def revoke_user(gateway: DeclaredGateway, name: str) -> Path | None:

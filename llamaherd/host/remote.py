@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from typing import BinaryIO, Self, TypeVar
+from typing import BinaryIO, Self, TypeVar, get_args
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.program import GO, MISSING, SEND, Events, Program, bootstrap, packed_program, parse_event, request
@@ -20,6 +20,7 @@ from llamaherd.host.signals import end_with_parent
 from llamaherd.host.ssh import SSH_ENDED, Forward, RemoteError, argv, lost, not_started, place, require_key
 from llamaherd.host.time_limits import show_limit
 from llamaherd.inventory.schema import Connect
+from llamaherd.inventory.schema.machine import OperatingSystem
 from llamaherd.text.numbers import show_size
 
 PIECE = 1 << 16
@@ -160,11 +161,16 @@ def as_they_come(results: Mapping[str, Future[_T]], in_order: float = IN_ORDER_S
 
 
 class NoPythonError(RemoteError):
-    """A host has no python3, which the program on hosts needs."""
+    """A host has no python3, which the program on hosts needs. `installable`: whether `herd up` can install it."""
 
     def __init__(self, connect: Connect, distribution: str) -> None:
-        on = f" ({distribution[:40]})" if distribution else ""
-        super().__init__(f"there is no python3 on {place(connect)}{on}", "`herd up` installs it")
+        name, known = distribution[:40].strip("-"), get_args(OperatingSystem)
+        self.installable = name in known
+        help_ = f"use a host with one of {', '.join(known)}: llamaherd provisions no other system"
+        super().__init__(
+            f"there is no python3 on {place(connect)}{f' ({name})' if name else ''}",
+            "run `herd up`: it installs python3 first" if self.installable else help_,
+        )
 
 
 @dataclass(frozen=True)

@@ -171,9 +171,9 @@ def lock_fleet(
     say: Callable[[str], None],
     upgrade: Collection[str] = (),
     *,
+    folder: Path,
     whole: bool = True,
     own: FleetFile | None = None,
-    folder: Path = Path(),
 ) -> LockOutcome:
     """Return the lock of a fleet: keep locked names, resolve new ones and upgrades, drop unused ones.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import json
 import marshal
 import os
 import sys
@@ -11,6 +12,8 @@ import zipfile
 from pathlib import Path
 
 _PIECE = 65536
+_OLDEST = 0x030A0000
+"""Python 3.10: an older one cannot compile the program."""
 _KEPT = 3
 """Versions that stay on a host."""
 
@@ -64,6 +67,11 @@ def in_memory(data: bytes) -> str:
 def main(path: Path, *, keep: bool) -> None:
     """Run the program. With `keep`, store it; otherwise store it only if the host is set up and has room."""
     data = receive()
+    if sys.hexversion < _OLDEST:
+        message = f"python3 there has version {sys.version.split()[0]}; llamaherd needs 3.10 or newer"
+        fix = "upgrade its system: to Debian 12, Ubuntu 22.04 or newer"
+        print(json.dumps({"event": "error", "message": message, "help": fix, "log": []}))
+        sys.exit(1)
     os.umask(0o022)
     try:
         # A command that changes nothing stores nothing on a host that is not set up, and needs no disk that has room.

@@ -429,7 +429,7 @@ def _distribution(release: str) -> str:
             values[name] = "".join(shlex.split(value))
         except ValueError:
             continue
-    return f"{values['ID']}-{values.get('VERSION_ID', '')}" if "ID" in values else ""
+    return "-".join(filter(None, (values["ID"], values.get("VERSION_ID")))) if "ID" in values else ""
 
 
 def _processors(root: str, system: System) -> list[str]:

@@ -29,18 +29,21 @@ def find_fleet() -> Path | None:
     A folder above the current one counts if it is yours or root's, and only its owner and group can write to it: its
     roles are programs that `herd` runs.
     """
-    here, *above = searched_folders()
-    if is_fleet_folder(here):
+    folders = searched_folders()
+    if folders and is_fleet_folder(folders[0]):
         return Path()
-    return next((folder for folder in above if is_fleet_folder(folder) and _is_trusted(folder)), None)
+    return next((folder for folder in folders[1:] if is_fleet_folder(folder) and _is_trusted(folder)), None)
 
 
 def searched_folders() -> tuple[Path, ...]:
     """Return the current folder and those above it: up to the home folder if that is among them, else up to the root.
 
-    Raise FileNotFoundError if the current folder was removed.
+    Return none if the current folder was removed.
     """
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except OSError:
+        return ()
     folders = (here, *here.parents)[:_MOST_FOLDERS]
     try:
         home = Path.home()

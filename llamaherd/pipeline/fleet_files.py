@@ -431,8 +431,8 @@ def _no_inventory(source: Path) -> Finding:
         help_ = f"name the file of a rig, or the folder {source.parent}"
         return NO_INVENTORY.at(Place(source), f"{source.name} holds no rig: it is for all of them", help_)
     begin = "name a rig's file or a folder of them with -i or HERD_INVENTORY, or create a folder with `herd init DIR`"
-    if source == INVENTORY:
-        here, *above = searched_folders()
+    if source == INVENTORY and (folders := searched_folders()):
+        here, *above = folders
         where = f"{here} and the folders above it up to {above[-1]}" if above else f"{here}"
         message = f"there is no fleet folder: searched {where}; HERD_INVENTORY is not set"
         return NO_INVENTORY.at(Place(here), message, f"run the command in a fleet folder, {begin}")

@@ -44,7 +44,12 @@ def install_script() -> str:
 def python_row() -> PreflightRow:
     """Return preflight's row about it."""
     return PreflightRow(
-        "python3", "missing", "python3", "note", "the rest is inspected once it is there", "`herd up` installs it"
+        "python3",
+        "missing",
+        "python3",
+        "note",
+        "the rest is inspected once it is there",
+        "run `herd up`: it installs python3 first",
     )
 
 

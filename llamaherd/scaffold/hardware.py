@@ -30,9 +30,8 @@ def inspect_hardware(connect: Connect) -> FoundHost:
     try:
         found = query_verb(Remote(connect), "llamaherd.hardware.inspect", HardwareInput(), FoundHost, INIT_SECONDS)
     except NoPythonError as error:
-        raise ScaffoldError(
-            error.message, "install python3 there (`apt-get install python3`), then run again"
-        ) from None
+        install = "install python3 there (`apt-get install python3`), then run `herd init` again"
+        raise ScaffoldError(error.message, install if error.installable else error.help) from None
     refuse_unfit(checked_hardware(found), "this machine" if connect.host == LOCAL else connect.host)
     return found
 

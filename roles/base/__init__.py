@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import get_args
 
 from llamaherd.host.responses import ProbeOutputs
 from llamaherd.host.state import HostState, StatePart, SystemState, WslState
 from llamaherd.inventory import wsl_files
+from llamaherd.inventory.schema.machine import OperatingSystem
 from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, INCOMING, KEYS, OURS
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Estimate, Plan
@@ -167,9 +169,12 @@ def state_parts(found: Found) -> tuple[SystemState, BaseState]:
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
     """Yield problems of the system that all other roles depend on."""
     if state.system.os != plan.os:
+        known = get_args(OperatingSystem)
+        runs = f"runs {state.system.os}" if state.system.os else "has no system in /etc/os-release"
+        help_ = f"install one of {', '.join(known)}: llamaherd provisions no other system"
         yield Refusal(
-            f"this host runs {state.system.os}, but the inventory declares {plan.os}",
-            "correct `host.os` in the inventory",
+            f"this host {runs}, but the inventory declares {plan.os}",
+            "correct `host.os` in the inventory" if state.system.os in known else help_,
             "system",
         )
     if not state.system.systemd and not _starts_systemd(plan, state):

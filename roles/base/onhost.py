@@ -129,7 +129,7 @@ def _distribution(system: System) -> str:
         name, equals, value = line.partition("=")
         if equals and re.fullmatch("[A-Z_]+", name):
             found[name] = "".join(shlex.split(value)[:1]) if value.count('"') % 2 == 0 else value
-    return f"{found.get('ID', '')}-{found.get('VERSION_ID', '')}"
+    return "-".join(filter(None, (found["ID"], found.get("VERSION_ID")))) if "ID" in found else ""
 
 
 def _addresses(system: System) -> tuple[str, ...]:

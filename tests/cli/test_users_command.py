@@ -73,6 +73,41 @@ def test_a_key_is_given_another(fleet: Path) -> None:
     assert (fleet / "fleet.yaml").read_text() == text
 
 
+@pytest.mark.parametrize(
+    "user",
+    ["tom: {key: {file: keys/users/tom}, streams: 2}", "tom: {streams: 2}  # of the attic", "tom:\n      streams: 2"],
+)
+def test_a_declared_user_gets_the_first_key(fleet: Path, user: str) -> None:
+    (fleet / "fleet.yaml").write_text(f"{FLEET}  users:\n    {user}\n    ann: {{key: {{env: ANN}}}}\n")
+    done = herd(fleet, "add", "tom")
+    assert done.exit_code == 0, done.output
+    assert (fleet / "keys/users/tom").read_text() == done.stdout
+    assert declared(fleet) == {
+        "tom": {"key": {"file": "keys/users/tom"}, "streams": 2},
+        "ann": {"key": {"env": "ANN"}},
+    }
+    assert ("# of the attic" in user) == ("# of the attic" in (fleet / "fleet.yaml").read_text())
+    again = herd(fleet, "add", "tom")
+    assert (again.exit_code, "`herd users rotate tom` makes another key" in again.output) == (2, True)
+
+
+def test_a_user_of_whom_only_the_name_is_declared_gets_the_first_key(fleet: Path) -> None:
+    (fleet / "fleet.yaml").write_text(f"{FLEET}  users:\n    tom: {{}}\n")
+    done = herd(fleet, "add", "tom")
+    assert done.exit_code == 0, done.output
+    assert declared(fleet) == {"tom": {"key": {"file": "keys/users/tom"}}}
+
+
+def test_options_of_a_declared_user_are_those_of_the_file(fleet: Path) -> None:
+    text = f"{FLEET}  users:\n    tom: {{key: {{file: keys/users/tom}}}}\n"
+    (fleet / "fleet.yaml").write_text(text)
+    for options in (["--streams", "2"], ["--model", "coder"]):
+        done = herd(fleet, "add", "tom", *options)
+        assert (done.exit_code, "change `streams` and `models` in" in done.output) == (2, True)
+    assert (fleet / "fleet.yaml").read_text() == text
+    assert not (fleet / "keys").exists()
+
+
 def test_a_user_is_taken_out_and_the_key_with_it(fleet: Path) -> None:
     herd(fleet, "add", "tom")
     herd(fleet, "add", "ann")

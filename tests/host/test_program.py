@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -21,6 +22,7 @@ from llamaherd.host import program as packing
 from llamaherd.host.program import GO, MISSING, SEND, Events, Program, bootstrap, packed_program, request
 from llamaherd.host.remote import Patience, RemoteError, Shell
 from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.inventory.schema.machine import OperatingSystem
 from llamaherd.onhost.document import VERSION, dump
 from llamaherd.resources import DOCS
 from roles.serve.onhost.model import KeyRemovalInput
@@ -229,8 +231,23 @@ def test_a_host_without_python(host: Host, monkeypatch: pytest.MonkeyPatch, tmp_
     with pytest.raises(RemoteError) as raised:
         host.run(ONE)
     assert raised.value.message == f"there is no python3 on this machine ({distribution()})"
-    assert raised.value.help == "`herd up` installs it"
+    known = distribution() in get_args(OperatingSystem)
+    assert raised.value.help.startswith("run `herd up`: it installs python3" if known else "use a host with one of")
     assert MISSING not in " ".join(host.out)
+
+
+def test_a_host_with_an_old_python(host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A python3 that reports another version of itself: the receiver decides before it compiles anything."""
+    pretend = "import sys; sys.hexversion, sys.version = 0x030809F0, '3.8.9 (default)'; exec(sys.argv.pop(1))"
+    python = tmp_path / "python3"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -IS -c "{pretend}" "$3" "$4" "$5"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert host.run(ONE) == 1
+    assert host.err == [
+        "python3 there has version 3.8.9; llamaherd needs 3.10 or newer",
+        "  help: upgrade its system: to Debian 12, Ubuntu 22.04 or newer",
+    ]
 
 
 def test_a_shell_that_ends_before_it(host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ import pytest
 import yaml
 
 from llamaherd import lock
-from llamaherd.diagnostics.findings import HubError, InventoryError
+from llamaherd.diagnostics.findings import HubError, InventoryError, Place
 from llamaherd.gguf.parse import CHUNK
 from llamaherd.gguf.remote import HubPatience
 from llamaherd.inventory.schema import Fleet, Rig
 from llamaherd.inventory.yaml_file import Document, read_yaml
 from llamaherd.lock import Lock, LockedImage, hub
-from llamaherd.lock.resolver import LockOutcome, lock_fleet, value_places
+from llamaherd.lock.resolver import LockOutcome, lock_fleet, lock_missing, value_places, wanted_by
 from tests.lock.test_git_refs import git
 from tests.support import gguf_files
 from tests.support.gguf_files import Weight
@@ -31,6 +31,7 @@ REPO, VLLM_REPO = "unsloth/Tiny-GGUF", "Qwen/Tiny"
 TOKEN = "hf_canary0123456789"
 SAFETENSORS = {"config.json": b"{}", "tokenizer.json": b"[" * 4000, "model.safetensors": b"x" * 9000}
 BUILD_REF = "b11434"
+NEW_MODELS = {"duo": {}, "six": {"small": {"hf": REPO, "quant": "Q8_0"}}}
 
 
 def tiny(layers: int = 4) -> gguf_files.Model:
@@ -98,7 +99,7 @@ class World:
         by_name = {str(document.data["rig"]): document for document in documents}
         fleet = Fleet(rigs={name: Rig.model_validate(document.data) for name, document in by_name.items()})
         place = value_places(by_name, self.folder / "herd.lock")
-        outcome = lock_fleet(fleet, old or Lock(), place, self.said.append, upgrade, whole=whole)
+        outcome = lock_fleet(fleet, old or Lock(), place, self.said.append, upgrade, folder=self.folder, whole=whole)
         assert TOKEN not in "\n".join((*self.said, *map(str, outcome.findings), lock.dumps(outcome.lock)))
         assert all(finding.help for finding in outcome.findings)
         return outcome
@@ -168,6 +169,24 @@ def test_what_is_locked_is_read_back_and_stays_without_a_single_request(world: W
     assert again == LockOutcome(first, ())
     assert not lock.write_lock(file, again.lock)
     assert (world.requests, len(world.said)) == (asked, said)
+
+
+def test_missing_names_are_added_and_no_locked_one_moves(world: World) -> None:
+    """As `herd up` does: whatever the locked names would mean now, and what no rig declares stays, too."""
+    first = world.lock(world.rig()).lock
+    commit(world.git, "second")
+    world.registry.images["vllm/vllm-openai:v1"] = index("moved")
+    rigs = [Rig.model_validate(world.rig(name, models=models).data) for name, models in NEW_MODELS.items()]
+    missing = wanted_by(Fleet(rigs={rig.rig: rig for rig in rigs}), lambda *_: Place(world.folder)).missing(
+        first, world.folder
+    )
+    assert missing.names == {"small"}
+    asked = len(world.registry.requests)
+    outcome = lock_missing(missing, first, world.said.append, world.folder)
+    assert (outcome.lock.engines, outcome.lock.images) == (first.engines, first.images)
+    assert {model.files for model in outcome.lock.models} == {"*Q4_0*.gguf", "*Q8_0*.gguf"}
+    assert first.models[0] in outcome.lock.models
+    assert len(world.registry.requests) == asked
 
 
 def test_a_header_costs_one_small_request_a_shard(world: World, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_the_rigs_are_locked_once_and_offline_from_then_on(fleet: Fleet, running
     place = Place(tmp_path / "herd.lock")
 
     def locked(value: Lock) -> LockOutcome:
-        return lock_fleet(fleet, value, lambda *_: place, lambda _: None)
+        return lock_fleet(fleet, value, lambda *_: place, lambda _: None, folder=Path())
 
     outcome = locked(old)
     assert outcome.findings == ()

@@ -127,13 +127,22 @@ def test_a_folder_of_another_user_counts_only_as_the_current_one(home: Path, mon
     assert find_fleet() == Path()
 
 
+def test_a_current_folder_that_was_removed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = folder(home / "gone")
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert find_fleet() is None
+    ended = CliRunner().invoke(main, ["check"])
+    assert (ended.exit_code, "the inventory does not exist" in ended.output) == (2, True)
+
+
 def test_nothing_found_names_where_it_was_searched(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = folder(home / "a" / "b")
     monkeypatch.chdir(here)
-    ended = CliRunner().invoke(main, ["plan"])
+    ended = CliRunner().invoke(main, ["check"])
     assert ended.exit_code == 2
-    assert f"searched {here} and the folders above it up to {home}; HERD_INVENTORY is not set" in ended.stderr
-    assert "`herd init DIR`" in ended.stderr
+    assert f"searched {here} and the folders above it up to {home}; HERD_INVENTORY is not set" in ended.output
+    assert "`herd init DIR`" in ended.output
 
 
 def test_the_command_that_locks_needs_no_option_where_the_fleet_is_found(

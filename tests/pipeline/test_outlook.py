@@ -92,8 +92,15 @@ def test_what_stands_in_the_way_is_said(plan: Plan) -> None:
     world = [line.replace("debian-13", "fedora-40") for line in converged(plan, {"chat": KEY})]
     assert run(plan, world).failed
     (problem,) = would(plan, world).problems
-    assert "fedora-40" in problem
+    assert "this host runs fedora-40, but the inventory declares debian-13" in problem
+    assert "install one of debian-12, debian-13, ubuntu-22.04, ubuntu-24.04, ubuntu-26.04" in problem
     assert not would(plan, world).as_planned
+
+
+def test_another_system_that_llamaherd_provisions_is_to_be_declared(plan: Plan) -> None:
+    world = [line.replace("debian-13", "debian-12") for line in converged(plan, {"chat": KEY})]
+    (problem,) = would(plan, world).problems
+    assert problem.endswith("correct `host.os` in the inventory")
 
 
 def test_notes_are_told_where_there_is_nothing_else(plan: Plan) -> None:

@@ -31,7 +31,8 @@ def test_preflight_reports_it_as_a_note(plan: Plan, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(inspecting, "query_host", no_python)
     found = run_preflight(plan, ROLES, Remote(Connect(host="box")))
     (row,) = found.rows
-    assert (row.what, row.found, row.verdict, row.help) == ("python3", "missing", "note", "`herd up` installs it")
+    fix = "run `herd up`: it installs python3 first"
+    assert (row.what, row.found, row.verdict, row.help) == ("python3", "missing", "note", fix)
 
 
 def test_a_plan_has_one_change(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,9 @@ from typing import NoReturn
 from unittest.mock import patch
 
 import pytest
+from click.testing import CliRunner, Result
 
+from llamaherd.cli.herd import main
 from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.host.remote import NoPythonError, Remote
 from llamaherd.inventory.schema import LOCAL, Connect
@@ -225,7 +227,8 @@ def test_this_machine() -> None:
 @pytest.mark.parametrize(
     ("release", "os_"),
     [
-        ("ID=debian\n", "debian-"),
+        ("ID=debian\n", "debian"),
+        ("NAME=Arch\nID=arch\nBUILD_ID=rolling\n", "arch"),
         ("ID='ubuntu'\nVERSION_ID=\"24.04\"\n", "ubuntu-24.04"),
         ("ID=$(id)\nVERSION_ID='`id`'\n", "$(id)-`id`"),
         ("ID='broken\nVERSION_ID=1\n", ""),
@@ -290,6 +293,16 @@ def test_a_host_without_python(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "apt-get install python3" in raised.value.help
 
 
+def test_a_host_without_python_that_llamaherd_cannot_provision(monkeypatch: pytest.MonkeyPatch) -> None:
+    def query(remote: Remote, *_: object) -> NoReturn:
+        raise NoPythonError(remote.connect, "arch-")
+
+    monkeypatch.setattr(MODULE, "query_verb", query)
+    with pytest.raises(ScaffoldError, match=r"there is no python3 on duo.lan \(arch\)\n") as raised:
+        inspect_hardware(Connect(host="duo.lan"))
+    assert raised.value.help.startswith("use a host with one of debian-12, debian-13, ubuntu-22.04,")
+
+
 @pytest.mark.parametrize("host", ["duo.lan", LOCAL])
 def test_a_host_is_inspected(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setattr(MODULE, "query_verb", lambda *_: found_host("duo"))
@@ -300,7 +313,7 @@ def test_a_host_is_inspected(monkeypatch: pytest.MonkeyPatch, host: str) -> None
     ("look", "words"),
     [
         (replace(FoundHost(), os="fedora-44"), "runs fedora-44"),
-        (replace(FoundHost(), os="debian-"), "runs debian-"),
+        (replace(FoundHost(), os="arch"), "runs arch, which llamaherd cannot provision"),
         (FoundHost(), "has no known system in /etc/os-release"),
         (replace(FoundHost(), os="debian-13"), "cores and memory"),
         (replace(FoundHost(), os="debian-13", cores=2), "cores and memory"),
@@ -311,3 +324,23 @@ def test_a_host_that_nothing_can_be_done_with(look: FoundHost, words: str) -> No
         refuse_unfit(look, "duo.lan")
     assert caught.value.message.startswith("duo.lan ")
     assert caught.value.help
+
+
+def test_a_rig_of_the_same_name_is_kept_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MODULE, "query_verb", lambda *_: found_host("cpu-box"))
+    fleet = tmp_path / "fleet"
+
+    def init(*words: str) -> Result:
+        return CliRunner().invoke(main, ["init", str(fleet), "--from", *words], prog_name="herd")
+
+    ended = init("tom@Attic.lan")
+    assert ended.exit_code == 0, ended.output
+    assert "connect: {host: Attic.lan, user: tom}\n" in (fleet / "attic.yaml").read_text()
+    assert ended.stderr.endswith(f"next: run `cd {fleet}`, read attic.yaml, and run `herd up`\n")
+    (fleet / "attic.yaml").write_text("rig: attic\n")
+    ended = init("attic")
+    assert ended.exit_code == 1
+    assert f"there is a rig in {fleet / 'attic'}.yaml already, which was kept" in ended.stderr
+    assert (fleet / "attic.yaml").read_text() == "rig: attic\n"
+    assert init("attic", "--name", "other").exit_code == 0
+    assert "rig: other\n" in (fleet / "other.yaml").read_text()

@@ -72,6 +72,14 @@ def test_a_host(played: InspectedHost) -> None:
     assert found.fetcher == ""
 
 
+@pytest.mark.parametrize(
+    ("release", "os_"), [("ID=arch\nBUILD_ID=rolling\n", "arch"), ("", ""), ("VERSION_ID=1\n", "")]
+)
+def test_a_system_without_a_version(release: str, os_: str, played: InspectedHost) -> None:
+    played.write("/etc/os-release", release)
+    assert inspect(QUESTION, played).os == os_
+
+
 def test_accounts(played: InspectedHost) -> None:
     found = inspect(QUESTION, played)
     assert found.users == {
