@@ -38,8 +38,8 @@ from llamaherd.pipeline.bundle import (
     secret_places,
     without_logs,
 )
+from llamaherd.pipeline.discovery import SUFFIXES
 from llamaherd.pipeline.doctor import Examined, diagnosis_lines, examine_host, unreached
-from llamaherd.pipeline.fleet_files import SUFFIXES
 from llamaherd.pipeline.inspection import INSPECT_SECONDS, program_for
 from llamaherd.pipeline.load import inventory_folder, lock_path
 from llamaherd.text.numbers import show_size
