@@ -20,16 +20,15 @@ from llamaherd.cli.common import (
     FAILED,
     RESUME_HINT,
     UNUSABLE,
-    complete_rigs,
     counted,
     echo,
     fail,
-    instance_argument,
     inventory_option,
     json_option,
 )
 from llamaherd.cli.progress import measuring_progress
 from llamaherd.cli.rigs import plans_or_exit
+from llamaherd.cli.targets import complete_targets, second_word_argument, split_words
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet.drain import drained
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
@@ -122,8 +121,8 @@ class _Time(click.ParamType[int]):
 
 
 @click.command()
-@click.argument("rig", required=False, shell_complete=complete_rigs)
-@instance_argument
+@click.argument("rig", metavar="[RIG[/INSTANCE]]", required=False, shell_complete=complete_targets)
+@second_word_argument
 @click.option(
     "--time", "seconds", type=_Time(), default="3m", show_default=True, metavar="TIME", help="The longest duration."
 )
@@ -176,14 +175,16 @@ def bench(inventory: Path | None, /, **options: Any) -> None:
 
     \b
     Examples:
-      herd bench duo chat                      three minutes
-      herd bench duo chat --time 10m           narrower intervals
-      herd bench duo chat --share chat.json    also a file without names
-      herd bench duo chat --depth 4k,32k --concurrency 1,2,4
-      herd bench six coder --power 200W..350W/10W
+      herd bench duo/chat                      three minutes
+      herd bench duo/chat --time 10m           narrower intervals
+      herd bench duo/chat --share chat.json    also a file without names
+      herd bench duo/chat --depth 4k,32k --concurrency 1,2,4
+      herd bench six/coder --power 200W..350W/10W
       herd bench --url http://gpu-server:8000/v1 --name vllm-fp8
       herd bench --import llama-bench.json --as duo/chat
     """
+    if options["rig"]:
+        options["rig"], options["instance"] = split_words(inventory, options["rig"], options["instance"])
     run = BenchOptions(inventory, **options)
     run.check()
     try:

@@ -19,7 +19,7 @@ import httpx2
 from llamaherd import __version__
 from llamaherd.bounded import BoundedClient, Bounds, ExcessError
 from llamaherd.diagnostics.findings import Finding, InventoryError, UserError
-from llamaherd.host.ssh import settings
+from llamaherd.host.ssh import client_version, settings
 from llamaherd.inventory.schema import LOCAL, Connect, Rig
 from llamaherd.lock.hub import endpoint
 from llamaherd.lock.stale import NOT_LOCKED
@@ -42,8 +42,7 @@ def program_checks() -> Iterator[Diagnosis]:
     """Yield the versions of Python and of the ssh client, and the state of the user's agent."""
     yield Diagnosis("python", "ok", f"{platform.python_version()}, herd {__version__}")
     try:
-        ended = subprocess.run(["ssh", "-V"], capture_output=True, text=True, timeout=_SECONDS, check=True)
-        yield Diagnosis("ssh", "ok", ended.stderr.strip().partition(",")[0])
+        yield Diagnosis("ssh", "ok", client_version())
         settings(Connect(host="localhost"))
     except FileNotFoundError:
         yield Diagnosis("ssh", "wrong", "there is no ssh client on this machine", "install the package openssh-client")

@@ -51,7 +51,7 @@ def diagnose(inventory: Path | None, names: tuple[str, ...], as_json: bool) -> N
     pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(fleet.rigs))))
     try:
         begun = {name: pool.submit(partial(_examine, fleet, rig)) for name, rig in fleet.rigs.items()}
-        controller = _controller(fleet)
+        controller = check_controller(fleet)
         if not as_json:
             _print(controller)
         for name, found in as_they_come(begun):
@@ -72,7 +72,7 @@ def diagnose(inventory: Path | None, names: tuple[str, ...], as_json: bool) -> N
         sys.exit(FAILED)
 
 
-def _controller(fleet: Inventory) -> Examined:
+def check_controller(fleet: Inventory) -> Examined:
     """Return the diagnoses of this machine."""
     found = [*program_checks(), *key_checks(fleet.rigs), disk_check(fleet.folder), *fleet.diagnoses]
     return Examined(_CONTROLLER, (*found, *hub_check(fleet.rigs)))
@@ -82,7 +82,7 @@ def _examine(fleet: Inventory, rig: Rig) -> Examined:
     """Return the diagnoses of a host, by one login. Without a plan, its parts are not inspected."""
     try:
         planned = fleet.planned.get(rig.rig)
-        return _with_plan(*planned, fleet.roles) if planned else _without_plan(rig)
+        return _with_plan(*planned, fleet.roles) if planned else examine_without_plan(rig)
     except RemoteError as error:
         return unreached(rig.rig, error)
 
@@ -93,7 +93,8 @@ def _with_plan(rig: Rig, plan: Plan, roles: Sequence[Role]) -> Examined:
     return examine_host(rig, plan, roles, result, (began, time.time()))
 
 
-def _without_plan(rig: Rig) -> Examined:
+def examine_without_plan(rig: Rig) -> Examined:
+    """Return the diagnoses of a host that need no plan. Raise RemoteError."""
     began = time.time()
     facts = query_verb(Remote(rig.connect), VERB, doctor_input(None), DoctorFacts, _SECONDS)
     return Examined(rig.rig, tuple(examine_facts(rig.rig, facts, (began, time.time()))))

@@ -168,7 +168,7 @@ def _parse_wait(_context: click.Context, _parameter: click.Parameter, value: str
     return seconds
 
 
-served_argument = click.argument("server", metavar="RIG.INSTANCE", shell_complete=complete_served)
+served_argument = click.argument("server", metavar="RIG/INSTANCE", shell_complete=complete_served)
 
 
 @click.command()
@@ -185,12 +185,12 @@ def drain(inventory: Path | None, server: str, wait: int, anyway: bool) -> None:
 
     \b
     Examples:
-      herd drain porch.chat
-      herd drain porch.chat --wait 60s
+      herd drain porch/chat
+      herd drain porch/chat --wait 60s
     """
     try:
         gateway = usable_gateway(inventory)
-        hosts, server = gateway.hosts, gateway.server(server)
+        hosts, server = gateway.hosts, gateway.server(server.replace("/", ".", 1))
     except UserError as error:
         fail(error, UNUSABLE)
     if not anyway:
@@ -247,11 +247,11 @@ def ready(inventory: Path | None, server: str) -> None:
 
     \b
     Example:
-      herd ready porch.chat
+      herd ready porch/chat
     """
     try:
         gateway = usable_gateway(inventory)
-        hosts, server = gateway.hosts, gateway.server(server)
+        hosts, server = gateway.hosts, gateway.server(server.replace("/", ".", 1))
     except UserError as error:
         fail(error, UNUSABLE)
     found = ready_server(hosts, server)

@@ -55,8 +55,10 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Check and measure": {
         "status": "Show servers, streams, speeds and GPUs of the fleet.",
         "logs": "Print the log of a server.",
+        "top": "Show what each server process takes, refreshed.",
         "verify": "Check the running servers against the plan.",
         "doctor": "Report what is wrong here and on the hosts, with the fix.",
+        "support-bundle": "Write what explains a fault into one file, without secrets.",
         "bench": "Measure how fast a running server is.",
         "compare": "Compare two measurements, with a verdict on each speed.",
         "tune": "Search for settings that make an instance faster.",
@@ -109,8 +111,9 @@ class LazyGroup(click.Group):
         """Import and return a command; None if there is no command of this name."""
         if super().get_command(ctx, cmd_name) is None:
             return None
-        module = import_module(f"llamaherd.cli.{MODULES.get(cmd_name, cmd_name)}")
-        command: click.Command = getattr(module, ATTRIBUTES.get(cmd_name, cmd_name))
+        name = cmd_name.replace("-", "_")
+        module = import_module(f"llamaherd.cli.{MODULES.get(cmd_name, name)}")
+        command: click.Command = getattr(module, ATTRIBUTES.get(cmd_name, name))
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -18,15 +18,14 @@ from llamaherd.cli.common import (
     FAILED,
     confirm_or_exit,
     echo,
-    instance_argument,
     inventory_option,
     json_option,
     lock_wait_option,
     read_or_exit,
-    rig_argument,
     rigs_argument,
 )
 from llamaherd.cli.rigs import print_changes, roles_or_exit
+from llamaherd.cli.targets import rig_or_target_argument, second_word_argument, split_words
 from llamaherd.host.host_lock import HostLock
 from llamaherd.host.remote import RemoteError
 from llamaherd.inventory.schema import Rig
@@ -94,8 +93,8 @@ def _print_releases(name: str, releases: dict[int, Release]) -> None:
 
 
 @click.command()
-@rig_argument
-@instance_argument
+@rig_or_target_argument
+@second_word_argument
 @click.option(
     "--to", "number", type=click.IntRange(1, 10**9), metavar="N", help="The release. Default: the previous one."
 )
@@ -115,9 +114,10 @@ def rollback(
     \b
     Examples:
       herd rollback duo             undo the last change
-      herd rollback duo coder       one instance
+      herd rollback duo/coder       one instance
       herd rollback duo --to 12     a release that `herd history` lists
     """
+    rig, instance = split_words(inventory, rig, instance)
     path = inventory_path(inventory)
     one = read_or_exit(lambda: declared_rigs(path, (rig,))).rigs[rig]
     asks = not yes and sys.stdin.isatty() and sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""The run of `herd status`: show snapshots of the fleet as text, on a screen, as JSON or as a page."""
+"""The runs of `herd status` and `herd top`: show the fleet as text, on a screen, as JSON or as a page."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet.snapshot import FleetSnapshot, RigSnapshot
 from llamaherd.fleet.status import StatusQuery, measured_speeds
 from llamaherd.fleet.status_text import status_lines
+from llamaherd.fleet.top import TopQuery, top_lines
 from llamaherd.inventory.schema import Rig
 from llamaherd.measure.results.store import results_folder
 from llamaherd.pipeline.load import inventory_path, plans
@@ -30,7 +31,7 @@ def show_status(
     inventory: Path | None, rigs: tuple[str, ...], watch: float | None, output: Path | None, as_json: bool
 ) -> None:
     """Query the hosts and show their state, once or every `watch` seconds. End the program with its exit code."""
-    planned = _planned(inventory, rigs)
+    planned = quiet_plans(inventory, rigs)
     query = StatusQuery(planned, measured_speeds(planned, results_folder(inventory_path(inventory))))
     if watch is None:
         now = _now(query.ask())
@@ -42,7 +43,24 @@ def show_status(
         time.sleep(max(0.0, began + watch - time.monotonic()))
 
 
-def _planned(inventory: Path | None, rigs: tuple[str, ...]) -> dict[str, tuple[Rig, Plan]]:
+def show_top(inventory: Path | None, rigs: tuple[str, ...], every: float | None, as_json: bool) -> None:
+    """Query the hosts and show their processes: on a terminal every so many seconds. End with the exit code."""
+    query = TopQuery(quiet_plans(inventory, rigs))
+    while True:
+        began = time.monotonic()
+        found = query.ask()
+        if as_json:
+            found_all = {"schema": 1, "ok": all(rig.ok for rig in found), "at": _time()}
+            click.echo(json.dumps({**found_all, "rigs": [rig.as_json() for rig in found]}))
+        else:
+            screen = every is not None and sys.stdout.isatty()
+            print_lines(list(top_lines(found, _time(), line_width(), coloured)), screen=screen)
+        if every is None or not sys.stdout.isatty():
+            sys.exit(0 if all(rig.ok for rig in found) else FAILED)
+        time.sleep(max(0.0, began + every - time.monotonic()))
+
+
+def quiet_plans(inventory: Path | None, rigs: tuple[str, ...]) -> dict[str, tuple[Rig, Plan]]:
     """Return the plans of the named rigs, or of all. Warnings are left to `herd check`."""
     roles = roles_or_exit(inventory)
     try:
@@ -52,7 +70,11 @@ def _planned(inventory: Path | None, rigs: tuple[str, ...]) -> dict[str, tuple[R
 
 
 def _now(rigs: tuple[RigSnapshot, ...]) -> FleetSnapshot:
-    return FleetSnapshot(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", rigs)
+    return FleetSnapshot(_time(), rigs)
+
+
+def _time() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _show(now: FleetSnapshot, as_json: bool, output: Path | None, *, screen: bool = False) -> None:
@@ -75,8 +97,17 @@ def _write(now: FleetSnapshot, output: Path) -> None:
 
 
 def _print(now: FleetSnapshot, screen: bool) -> None:
-    columns, rows = shutil.get_terminal_size()
-    lines = list(status_lines(now, columns if sys.stdout.isatty() else None, _coloured))
+    print_lines(list(status_lines(now, line_width(), coloured)), screen=screen)
+
+
+def line_width() -> int | None:
+    """Return the cells of a line on the terminal; None if the output is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def print_lines(lines: list[str], *, screen: bool) -> None:
+    """Print lines: over the previous lines if `screen`, and then no more than the terminal has."""
+    rows = shutil.get_terminal_size().lines
     if screen:
         if len(lines) >= rows:
             lines = [*lines[: rows - 2], f"and {len(lines) - rows + 2} more lines"]
@@ -88,6 +119,6 @@ def _print(now: FleetSnapshot, screen: bool) -> None:
     click.echo(text.encode(encoding, "replace").decode(encoding), nl=False)
 
 
-def _coloured(text: str, colour: str) -> str:
+def coloured(text: str, colour: str) -> str:
     """Return a text in a colour. `click.echo` removes the colour if the output is no terminal."""
     return click.style(text, bold=True) if colour == "bold" else click.style(text, fg=colour)

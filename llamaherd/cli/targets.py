@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
-from llamaherd.cli.common import declared_rigs, echo
+from llamaherd.cli.common import complete_instances, declared_rigs, echo
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.diagnostics.spelling import nearest_name
 
@@ -42,9 +43,28 @@ target_argument = click.argument("target", metavar="[RIG/]INSTANCE", shell_compl
 optional_target_argument = click.argument(
     "target", metavar="[[RIG/]INSTANCE]", required=False, shell_complete=complete_targets
 )
+rig_or_target_argument = click.argument("rig", metavar="RIG[/INSTANCE]", shell_complete=complete_targets)
+second_word_argument = click.argument("instance", metavar="", required=False, shell_complete=complete_instances)
+"""The instance in the old spelling `RIG INSTANCE`."""
 servers_argument = click.argument(
     "target", metavar="[RIG/INSTANCE | RIG]", required=False, shell_complete=complete_targets
 )
+
+
+def split_words(inventory: Path | None, word: str, second: str | None) -> tuple[str, str | None]:
+    """Return the rig and the instance of `RIG/INSTANCE`, `INSTANCE` or `RIG`; the instance is None for a rig alone.
+
+    For the old spelling `RIG INSTANCE`, print the new one. Unknown names are left to the command.
+    """
+    if second is not None:
+        echo(f"`{word} {second}` is an old spelling: write `{word}/{second}`", err=True)
+        return word, second
+    if "/" in word:
+        rig, _, instance = word.partition("/")
+        return rig, instance
+    rigs = declared_rigs(inventory)
+    found = [] if word in rigs else [each for each in _targets(rigs) if each.instance == word]
+    return (found[0].rig, found[0].instance) if len(found) == 1 else (word, None)
 
 
 def find_servers(rigs: Mapping[str, Rig], word: str | None) -> list[Target]:

@@ -20,16 +20,15 @@ from llamaherd.cli.common import (
     confirm_or_exit,
     echo,
     fail,
-    instance_argument,
     inventory_option,
     json_option,
     lock_wait_option,
     measuring_or_exit,
     read_or_exit,
-    rig_argument,
 )
 from llamaherd.cli.compare import parse_budget
 from llamaherd.cli.rigs import roles_or_exit
+from llamaherd.cli.targets import rig_or_target_argument, second_word_argument, split_words
 from llamaherd.deploy.origin import origin
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError
 from llamaherd.fleet.drain import drained
@@ -92,8 +91,8 @@ class TuneOptions:
 
 
 @click.command()
-@rig_argument
-@instance_argument
+@rig_or_target_argument
+@second_word_argument
 @click.option(
     "--for",
     "purpose",
@@ -146,12 +145,13 @@ def tune(inventory: Path | None, /, **options: Any) -> None:
 
     \b
     Examples:
-      herd tune duo chat
-      herd tune duo chat --for decode --budget 10m
-      herd tune duo chat --for efficiency
-      herd tune six coder --power 200W..350W/25W
-      herd tune duo chat --apply && herd plan duo
+      herd tune duo/chat
+      herd tune duo/chat --for decode --budget 10m
+      herd tune duo/chat --for efficiency
+      herd tune six/coder --power 200W..350W/25W
+      herd tune duo/chat --apply && herd plan duo
     """
+    options["rig"], options["instance"] = split_words(inventory, options["rig"], options["instance"])
     _tune(TuneOptions(inventory, **options))
 
 

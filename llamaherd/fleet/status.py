@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from threading import BoundedSemaphore, Thread
+from typing import Generic, TypeVar
+
+from typing_extensions import override
 
 from llamaherd.fleet.gateway_snapshot import GatewaySnapshot, gateway_snapshot
 from llamaherd.fleet.snapshot import (
@@ -79,7 +83,7 @@ def check_status(found: HostStatus, services: Collection[str]) -> CheckedStatus:
     release = release_of(found.release.text.encode()) if found.release else None
     return CheckedStatus(
         servers=servers,
-        cards=[*map(_check_card, found.cards)],
+        cards=[*map(check_card, found.cards)],
         driver=found.driver[:_MOST_CHARACTERS],
         release=(found.release.number, release) if found.release and release else None,
         gateway=found.gateway or found.gateway_error,
@@ -93,7 +97,8 @@ def _check_server(found: ServerStatus) -> ServerStatus:
     _require(bool(_HTTP.fullmatch(found.health)), found.health)
     _require(found.still in _STILL, found.still)
     _require(len(found.models) <= _MOST_MODELS, f"{len(found.models)} models")
-    for count in (found.slots, found.busy, found.reading, found.waiting, *(found.wrote or ())):
+    counts = (found.slots, found.busy, found.reading, found.waiting, *(found.wrote or ()), *(found.context or ()))
+    for count in counts:
         _require(count is None or 0 <= count <= _MOST_COUNT, str(count))
     _require(found.pause_left is None or 0 <= found.pause_left <= _MOST_PAUSE, str(found.pause_left))
     _require(found.wrote is None or found.wrote[1] > 0, "0 milliseconds")
@@ -105,7 +110,7 @@ def _require(is_possible: bool, what: str) -> None:
         raise ValueError(what)
 
 
-def _check_card(found: CardStatus) -> CardStatus:
+def check_card(found: CardStatus) -> CardStatus:
     """Return a GPU with figures that a GPU can have."""
     return CardStatus(
         uuid=found.uuid[:_MOST_CHARACTERS],
@@ -149,7 +154,7 @@ def rig_snapshot(plan: Plan, found: CheckedStatus, measured: Mapping[str, Speed]
 
 def _instances(plan: InstancePlan, status: ServerStatus, measured: Mapping[str, Speed]) -> Iterator[InstanceSnapshot]:
     """Yield a server by itself, or each instance of a group."""
-    state, why = _state(plan, status)
+    state, why = server_state(plan, status)
     for each in instances_of(plan):
         of_model = _group_state(status.models.get(each.model)) if plan.members and state == "serves" else (state, why)
         yield _instance(each, status, measured.get(each.name), *of_model, plan.name if plan.members else None)
@@ -189,7 +194,7 @@ def _instance(
     )
 
 
-def _state(plan: InstancePlan, status: ServerStatus) -> tuple[InstanceState, str]:
+def server_state(plan: InstancePlan, status: ServerStatus) -> tuple[InstanceState, str]:
     """Return the state of an instance, and the reason if it does not serve."""
     what = "unit" if plan.backend == "systemd" else "container"
     if status.pause_left is not None:
@@ -229,7 +234,7 @@ def _ended(status: ServerStatus) -> str:
 
 def _down(plan: InstancePlan, status: ServerStatus, found: Sequence[InstanceSnapshot]) -> Iterator[str]:
     """Yield the servers, and models of a group, that serve no requests; and their fixes."""
-    state, why = _state(plan, status)
+    state, why = server_state(plan, status)
     down = [(plan.name, state, why)] if state not in ANSWERS else [(each.name, each.state, each.why) for each in found]
     for name, state, why in down:
         if state not in ANSWERS and state != "paused":
@@ -255,13 +260,13 @@ def _missing(plan: Plan, found: CheckedStatus) -> Iterator[str]:
         yield f"its GPUs are unknown: {found.driver}; `herd preflight {plan.rig}` reports more"
         return
     for card in plan.cards:
-        if card.at and not _planned_card(card.at, found.cards):
+        if card.at and not planned_card(card.at, found.cards):
             yield f"GPU {card.name} does not exist; `herd preflight {plan.rig}` lists the missing ones"
 
 
 def _cards(plan: Plan, status: CheckedStatus) -> Iterator[CardSnapshot]:
     """Yield the declared GPUs, in that order, then all others of the host."""
-    named = {id(found): card.name for card in plan.cards if (found := _planned_card(card.at, status.cards))}
+    named = {id(found): card.name for card in plan.cards if (found := planned_card(card.at, status.cards))}
     order = [*named, *(id(each) for each in status.cards if id(each) not in named)]
     for card in sorted(status.cards, key=lambda each: order.index(id(each))):
         yield CardSnapshot(
@@ -276,7 +281,7 @@ def _cards(plan: Plan, status: CheckedStatus) -> Iterator[CardSnapshot]:
         )
 
 
-def _planned_card(at: str, cards: Sequence[CardStatus]) -> CardStatus | None:
+def planned_card(at: str, cards: Sequence[CardStatus]) -> CardStatus | None:
     """Return the GPU that a plan means; a host's only one needs no address."""
     return find_gpu(at, cards) if at else next(iter(cards), None) if len(cards) == 1 else None
 
@@ -304,12 +309,60 @@ PATIENCE = 15
 """Seconds to wait for hosts: a query takes little more than one, and twelve if everything on the host hangs."""
 _AT_ONCE = 64
 """Hosts that are queried at the same time: so many may hang before another one has to wait for them."""
-_SECONDS = 30
+SECONDS = 30
 """Seconds after which a host without a response is given up."""
 
 
-class StatusQuery:
+Snapshot = TypeVar("Snapshot")
+
+
+class FleetQuery(ABC, Generic[Snapshot]):
     """Hosts that are queried repeatedly. A late host is not waited for a second time."""
+
+    def __init__(self, planned: Mapping[str, tuple[Rig, Plan]], patience: float = PATIENCE) -> None:
+        self._planned, self._patience = planned, patience
+        self._under_way: dict[str, Future[Snapshot]] = {}
+        self._turns = BoundedSemaphore(_AT_ONCE)
+
+    @abstractmethod
+    def query(self, name: str, rig: Rig, plan: Plan) -> Snapshot:
+        """Return the state of a rig. Raise RemoteError."""
+
+    @abstractmethod
+    def away(self, name: str, why: str) -> Snapshot:
+        """Return the state of a rig whose host did not respond."""
+
+    def ask(self) -> tuple[Snapshot, ...]:
+        """Return the state of all of them, in their order. A host that does not respond in time is away."""
+        begun = [name for name in self._planned if name not in self._under_way]
+        self._under_way |= {name: self._begin(name) for name in begun}
+        wait([self._under_way[name] for name in begun], self._patience)
+        return tuple(self._found(name) for name in self._planned)
+
+    def _begin(self, name: str) -> Future[Snapshot]:
+        """Start a query, in a thread that does not delay the end of the program."""
+        answer: Future[Snapshot] = Future()
+        Thread(target=self._ask, args=(name, answer), daemon=True).start()
+        return answer
+
+    def _ask(self, name: str, answer: Future[Snapshot]) -> None:
+        try:
+            with self._turns:
+                answer.set_result(self.query(name, *self._planned[name]))
+        except RemoteError as error:
+            answer.set_result(self.away(name, f"{error.message}; {error.help}"))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    def _found(self, name: str) -> Snapshot:
+        if not self._under_way[name].done():
+            late = f"it has not responded within {self._patience:g} s; check the host's load and the connection"
+            return self.away(name, late)
+        return self._under_way.pop(name).result()
+
+
+class StatusQuery(FleetQuery[RigSnapshot]):
+    """Queries hosts for their servers, GPUs and last change."""
 
     def __init__(
         self,
@@ -317,44 +370,24 @@ class StatusQuery:
         measured: Mapping[tuple[str, str], Speed],
         patience: float = PATIENCE,
     ) -> None:
-        self._planned, self._measured, self._patience = planned, measured, patience
-        self._under_way: dict[str, Future[RigSnapshot]] = {}
-        self._turns = BoundedSemaphore(_AT_ONCE)
+        super().__init__(planned, patience)
+        self._measured = measured
 
+    @override
     def ask(self) -> tuple[RigSnapshot, ...]:
-        """Return the state of all of them, in their order. A host that does not respond in time is away."""
-        begun = [name for name in self._planned if name not in self._under_way]
-        self._under_way |= {name: self._begin(name) for name in begun}
-        wait([self._under_way[name] for name in begun], self._patience)
-        return judge_gateways([self._found(name) for name in self._planned])
+        """Return the state of all of them, in their order, with the problems of their gateways."""
+        return judge_gateways(super().ask())
 
-    def _begin(self, name: str) -> Future[RigSnapshot]:
-        """Start a query, in a thread that does not delay the end of the program."""
-        answer: Future[RigSnapshot] = Future()
-        Thread(target=self._ask, args=(name, answer), daemon=True).start()
-        return answer
-
-    def _ask(self, name: str, answer: Future[RigSnapshot]) -> None:
-        rig, plan = self._planned[name]
+    @override
+    def query(self, name: str, rig: Rig, plan: Plan) -> RigSnapshot:
+        """Return the state of a rig. Raise RemoteError."""
         measured = {instance: speed for (of, instance), speed in self._measured.items() if of == name}
-        try:
-            with self._turns:
-                given = status_input(plan)
-                found = query_verb(Remote(rig.connect), "llamaherd.status.inspect", given, HostStatus, _SECONDS)
-            status = check_status(found, [instance.service for instance in plan.instances])
-            answer.set_result(rig_snapshot(plan, status, measured))
-        except RemoteError as error:
-            answer.set_result(self._away(name, f"{error.message}; {error.help}"))
-        except BaseException as error:
-            answer.set_exception(error)
+        found = query_verb(Remote(rig.connect), "llamaherd.status.inspect", status_input(plan), HostStatus, SECONDS)
+        status = check_status(found, [instance.service for instance in plan.instances])
+        return rig_snapshot(plan, status, measured)
 
-    def _found(self, name: str) -> RigSnapshot:
-        if not self._under_way[name].done():
-            late = f"it has not responded within {self._patience:g} s; check the host's load and the connection"
-            return self._away(name, late)
-        return self._under_way.pop(name).result()
-
-    def _away(self, name: str, why: str) -> RigSnapshot:
+    @override
+    def away(self, name: str, why: str) -> RigSnapshot:
         """Return what is known of a rig whose host could not be queried."""
         _, plan = self._planned[name]
         return RigSnapshot(name, away=why, declared=len(instance_names(plan)))

@@ -157,13 +157,17 @@ def status_lines(now: FleetSnapshot, width: int | None, paint: Paint) -> Iterato
         yield from (paint(_cut(line, width), "yellow") for line in lines)
     for table in status_tables(now):
         yield ""
-        yield from _table_lines(table, width, paint)
+        yield from table_lines(table, width, paint)
 
 
-def _table_lines(table: Table, width: int | None, paint: Paint) -> Iterator[str]:
+def table_lines(table: Table, width: int | None, paint: Paint, optional: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the lines of a table, each of at most `width` cells; of any length if that is None.
+
+    Without room, `optional` columns are left out before anything is cut.
+    """
     rows = [[shown(cell) for cell in row] for row in (table.headings, *table.rows)]
     kept = [at for at, _ in enumerate(table.headings) if any(row[at] not in (NONE, "") for row in rows[1:])]
-    widths = _widths(table.headings, rows, kept, width)
+    widths = _widths(table.headings, rows, kept, width, optional)
     first = ""
     for number, row in enumerate(rows):
         again = number > 1 and row[0] == first
@@ -176,9 +180,11 @@ def _table_lines(table: Table, width: int | None, paint: Paint) -> Iterator[str]
 
 
 def _widths(
-    headings: Sequence[str], rows: Sequence[Sequence[str]], kept: list[int], width: int | None
+    headings: Sequence[str], rows: Sequence[Sequence[str]], kept: list[int], width: int | None, optional: Sequence[str]
 ) -> dict[int, int]:
-    """Return the cells of each column that is shown: first some are cut, then some left out, if there is no room."""
+    """Return the cells of each column that is shown. Without room, optional columns are left out, then some columns
+    are cut, then some left out.
+    """
     widths = {at: max(cells(row[at]) for row in rows) for at in kept}
     if width is None:
         return widths
@@ -186,6 +192,9 @@ def _widths(
     def over() -> int:
         return sum(widths.values()) + _GAP * (len(widths) - 1) - width
 
+    for name in optional:
+        if over() > 0:
+            widths.pop(headings.index(name), None)
     for name in _CUT:
         at = headings.index(name) if name in headings else -1
         if at in widths and over() > 0:

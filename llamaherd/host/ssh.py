@@ -156,6 +156,13 @@ def settings(connect: Connect) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in printed.splitlines() if " " in line)
 
 
+def client_version() -> str:
+    """Return the version of the ssh client, such as `OpenSSH_9.2p1`. Raise OSError and SubprocessError."""
+    command = ["ssh", "-V"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SETTINGS_SECONDS).stderr
+    return printed.strip().partition(",")[0]
+
+
 def require_key(connect: Connect) -> None:
     """Raise RemoteError if the file of the declared key cannot be read."""
     if not connect.key:

@@ -16,14 +16,14 @@ from llamaherd.text.textfile import UnreadableError, read_text
 
 
 def write_atomically(file: Path, content: str | bytes, mode: int) -> None:
-    """Replace a file with a text, or with bytes. Raise OSError."""
-    with _part(file, content, mode) as part:
+    """Replace a file with a text or with bytes. Raise OSError."""
+    with _part(file, content.encode() if isinstance(content, str) else content, mode) as part:
         part.replace(file)
 
 
 def create_atomically(file: Path, text: str, mode: int) -> None:
     """Write a new file; an existing one, also a file written meanwhile, stays unchanged. Raise OSError."""
-    with _part(file, text, mode) as part, suppress(FileExistsError):
+    with _part(file, text.encode(), mode) as part, suppress(FileExistsError):
         file.hardlink_to(part)
 
 
@@ -95,7 +95,7 @@ class FileEdit:
 
 
 @contextmanager
-def _part(file: Path, content: str | bytes, mode: int) -> Iterator[Path]:
+def _part(file: Path, content: bytes, mode: int) -> Iterator[Path]:
     """Yield a partial file with the content in the same folder, and remove it afterwards."""
     remove_abandoned(file)
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
@@ -103,7 +103,7 @@ def _part(file: Path, content: str | bytes, mode: int) -> Iterator[Path]:
     try:
         # No other user may read it at any moment.
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as writer:
-            writer.write(content.encode() if isinstance(content, str) else content)
+            writer.write(content)
             writer.flush()
             os.fsync(writer.fileno())
         part.chmod(mode)

@@ -66,8 +66,9 @@ class ServerStatus:
     `health` is an HTTP status, or `refused`, `silent`, `broken`. `still` is set for a silent server: `idle` if it has
     computed nothing since, `stopped` if its process is stopped. `models` has a word for each of several models, such as
     `loaded` or `failed`. `slots` counts all slots, `busy` slots with a request, `reading` slots that still read a
-    prompt. `wrote` contains tokens, and the milliseconds in which they were written. `pause_left` contains the seconds
-    that are left of the pause of a server that does not run.
+    prompt. `wrote` contains tokens, and the milliseconds in which they were written. `context` contains the tokens that
+    all slots hold, also of finished requests, and those that they have room for. `pause_left` contains the seconds that
+    are left of the pause of a server that does not run.
     """
 
     active: str = ""
@@ -81,6 +82,7 @@ class ServerStatus:
     reading: int | None = None
     waiting: int | None = None
     wrote: tuple[int, int] | None = None
+    context: tuple[int, int] | None = None
     models: Mapping[str, str] = field(default_factory=dict)
     pause_left: float | None = None
 
@@ -139,7 +141,7 @@ class Probe:
         if slots is not None:
             active = [slot for slot in slots if _is_busy(slot)]
             reading = sum(_decoded(slot) == 0 for slot in active)
-            self._found(slots=len(slots), busy=len(active), reading=reading)
+            self._found(slots=len(slots), busy=len(active), reading=reading, context=_context(slots))
         elif (running := _total(_RUNNING, metrics)) is not None:
             self._found(busy=round(running))
         if (waiting := _total(_WAITING, metrics)) is not None:
@@ -228,6 +230,21 @@ def _decoded(slot: Mapping[str, Any]) -> int:
     found = found[0] if isinstance(found, list) and found else found
     count = found.get("n_decoded") if isinstance(found, dict) else None
     return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < _MOST_COUNT else 0
+
+
+def _context(slots: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
+    """Return the tokens that slots hold, and those that they have room for; None if a slot does not report its room.
+
+    A slot that had no request yet reports no tokens (b11434, server-context.cpp:737).
+    """
+    rooms = [_count(slot.get("n_ctx")) for slot in slots]
+    if not slots or not all(rooms):
+        return None
+    return sum(_count(slot.get("n_prompt_tokens")) or 0 for slot in slots), sum(each or 0 for each in rooms)
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_COUNT else None
 
 
 def _written_since(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> int:
@@ -343,6 +360,11 @@ class Servers:
         states = {name: status for name, (status, _) in [*self._states.items()]}
         return states | {probe.server.name: probe.status for probe in [*self._probes]}
 
+    @property
+    def processes(self) -> dict[str, int]:
+        """Return the first process of each server that runs."""
+        return {name: pid for name, (_, pid) in [*self._states.items()] if pid}
+
     def run(self) -> None:
         """Query them."""
         run_together([self._find_units, self._find_containers], self._system)
@@ -402,11 +424,18 @@ class Gateway:
 
 def inspect(given: StatusInput, system: System) -> HostStatus:
     """Return the state of the host, as far as it is known within some seconds. Nothing is changed."""
+    return inspect_processes(given, system)[0]
+
+
+def inspect_processes(
+    given: StatusInput, system: System, *more: Callable[[], None]
+) -> tuple[HostStatus, Mapping[str, int]]:
+    """Return the state of the host, and the process of each server that has one. Run `more` at the same time."""
     servers = Servers(given.servers, system)
     cards = Cards(system) if given.gpus else None
     front = Gateway(system) if given.gateway else None
-    run_together([part.run for part in (servers, cards, front) if part], system)
-    return HostStatus(
+    run_together([*(part.run for part in (servers, cards, front) if part), *more], system)
+    status = HostStatus(
         servers=servers.found,
         cards=cards.found if cards else (),
         driver=cards.why if cards else "",
@@ -414,6 +443,7 @@ def inspect(given: StatusInput, system: System) -> HostStatus:
         gateway=front.found if front else None,
         gateway_error=front.error if front else None,
     )
+    return status, servers.processes
 
 
 def run_together(jobs: Sequence[Callable[[], None]], system: System) -> None:

@@ -70,10 +70,10 @@ class Fleet:
         """A file of a rig's host."""
         return self.folder.joinpath(str(RIGS[name]), *parts)
 
-    def begin(self, *words: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
-        """`herd status`."""
+    def begin(self, *words: str, stdout: int = subprocess.PIPE, command: str = "status") -> subprocess.Popen[str]:
+        """`herd status`, or another command."""
         return subprocess.Popen(
-            [HERD, "-i", str(self.folder / "fleet"), "status", *words],
+            [HERD, "-i", str(self.folder / "fleet"), command, *words],
             cwd=self.folder,
             env=os.environ | {"PATH": f"{self.folder}:{os.environ['PATH']}", "TERM": "xterm", "COLUMNS": "100"},
             stdin=subprocess.DEVNULL,
@@ -82,9 +82,9 @@ class Fleet:
             text=True,
         )
 
-    def status(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def status(self, *words: str, command: str = "status") -> subprocess.CompletedProcess[str]:
         """The same, to its end."""
-        process = self.begin(*words)
+        process = self.begin(*words, command=command)
         out, err = process.communicate(timeout=120)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
@@ -157,6 +157,24 @@ def test_json_says_the_same_and_each_host_is_asked_once(fleet: Fleet) -> None:
     assert (one["state"], one["streams"], one["slots"]) == ("serves", 2, 2)
     assert 0 < one["tokens_per_second"] <= 80
     assert fleet.execs == ["attic", "duo"]
+
+
+def test_top_shows_processes_once_without_a_terminal(fleet: Fleet) -> None:
+    fleet.servers["duo"].busy, fleet.servers["duo"].step = 1, 40
+    fleet.at("attic", "gone").touch()
+    done = fleet.status(command="top")
+    assert (done.returncode, done.stderr) == (1, "")
+    first, away, _, headings, row = done.stdout.splitlines()
+    assert first.startswith("1 stream, ")
+    assert away.startswith("attic: nothing listens for SSH at box")
+    assert headings.split() == ["rig", "server", "state", "t/s", "streams", "context"]
+    assert row.split()[:3] == ["duo", "one", "serves"]
+    assert row.split()[4:] == ["1", "of", "2", "0.0K", "of", "8.0K"]
+    value = json.loads(fleet.status("duo", "--json", command="top").stdout)
+    assert (value["schema"], value["ok"], value["rigs"][0]["rig"]) == (1, True, "duo")
+    (process,) = value["rigs"][0]["processes"]
+    assert (process["streams"], process["slots"], process["context"]) == (1, 2, [0, 8192])
+    assert fleet.execs == ["attic", "duo", "duo"]
 
 
 def test_what_is_down_ends_with_one_and_the_others_go_on(fleet: Fleet) -> None:

@@ -7,7 +7,7 @@ import pytest
 from click.shell_completion import CompletionItem
 
 from llamaherd.cli import targets
-from llamaherd.cli.targets import Target, complete_targets, find_target
+from llamaherd.cli.targets import Target, complete_targets, find_target, split_words
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Rig
 from tests.support.rigs import cpu_rig
@@ -74,3 +74,26 @@ def test_completion_of_an_instance_with_and_without_its_rig(monkeypatch: pytest.
     assert completed("duo/") == ["duo/chat", "duo/coder"]
     assert completed("co") == ["duo/coder"]
     assert completed("x") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("attic/chat", None), ("attic", "chat")),
+        (("coder", None), ("duo", "coder")),
+        (("chat", None), ("chat", None)),
+        (("duo", None), ("duo", None)),
+        (("none", None), ("none", None)),
+        (("attic", "chat"), ("attic", "chat")),
+    ],
+)
+def test_words_of_a_command_that_takes_a_rig(
+    words: tuple[str, str | None],
+    found: tuple[str, str | None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(targets, "declared_rigs", lambda _: RIGS)
+    assert split_words(None, *words) == found
+    old = "`attic chat` is an old spelling: write `attic/chat`\n"
+    assert capsys.readouterr().err == (old if words[1] else "")

@@ -405,9 +405,9 @@ def test_commands_exist() -> None:
         text = text_of(page)
         typed = [line for block in blocks(text, "console") for line in re.findall(r"^\$ (.+)", block, re.MULTILINE)]
         typed += re.findall(r"`([^`\n]+)`", prose(text))
-        named |= {found[1] for line in typed if (found := re.match(r"herd (?:-i \S+ )?([a-z]+)\b", line))}
+        named |= {found[1] for line in typed if (found := re.match(r"herd (?:-i \S+ )?([a-z]+(?:-[a-z]+)*)\b", line))}
     assert named <= set(main.commands)
-    assert set(main.commands) - set(re.findall(r"herd ([a-z]+)", text_of(README))) == set()
+    assert set(main.commands) - set(re.findall(r"herd ([a-z]+(?:-[a-z]+)*)", text_of(README))) == set()
 
 
 def test_paths_exist() -> None:

@@ -67,8 +67,11 @@ class Sshd:
 
 
 @contextmanager
-def running_sshd(sessions: int = 10) -> Iterator[Sshd]:
-    """Yield a server that accepts so many sessions in one connection. End it and the connections to it."""
+def running_sshd(sessions: int = 10, programs: Path | None = None) -> Iterator[Sshd]:
+    """Yield a server that accepts so many sessions in one connection. End it and the connections to it.
+
+    Programs of the folder `programs` come first on the host.
+    """
     assert SSHD
     with tempfile.TemporaryDirectory(prefix="sshd", dir="/tmp") as name:  # a socket's path is short
         folder = Path(name)
@@ -77,7 +80,9 @@ def running_sshd(sessions: int = 10) -> Iterator[Sshd]:
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True)
         shutil.copy(folder / "id.pub", folder / "authorized_keys")
         port = _free_port()
-        (folder / "settings").write_text(SETTINGS.format(port=port, folder=folder, sessions=sessions))
+        path = f"{programs}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        first = f"SetEnv PATH={path}\n" if programs else ""
+        (folder / "settings").write_text(first + SETTINGS.format(port=port, folder=folder, sessions=sessions))
         (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {(folder / 'host_key.pub').read_text()}")
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)

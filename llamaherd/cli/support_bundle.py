@@ -1,0 +1,43 @@
+"""`herd support-bundle`: write what explains a fault into one file, without secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from llamaherd.cli.common import inventory_option, rigs_argument
+
+
+@click.command("support-bundle")
+@rigs_argument
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE.tar.gz",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write. Only you can read it.",
+)
+@click.option("--names", is_flag=True, help="Keep names of hosts and users, and addresses.")
+@inventory_option
+@click.pass_obj
+def support_bundle(inventory: Path | None, rigs: tuple[str, ...], output: Path, names: bool) -> None:
+    """Write what explains a fault into one file, without secrets.
+
+    The file contains versions, the output of `herd doctor`, the inventory without comments, the lock, and for each rig
+    its plan, its inspection and the last log lines of its servers. Secrets are left out. Names of hosts and users, and
+    addresses, are replaced by placeholders. Nothing is sent anywhere: read the file before you share it.
+
+    Exit codes: 0 written; 1 written, but a host could not be inspected; 2 a rig does not exist, or the file cannot be
+    written; 130 Ctrl-C.
+
+    \b
+    Examples:
+      herd support-bundle -o report.tar.gz          all rigs
+      herd support-bundle attic -o attic.tar.gz     one rig
+      tar -xOzf attic.tar.gz | less                 what is in it
+    """
+    from llamaherd.cli.bundling import write_bundle  # late: the help needs none of it
+
+    write_bundle(inventory, rigs, output, keep_names=names)

@@ -1,0 +1,126 @@
+"""Replace secrets and names in texts that leave the machine: known values, and text in the form of a secret."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from ipaddress import ip_address
+from urllib.parse import quote
+
+REDACTED = "[redacted]"
+
+SECRET_NAME = re.compile(r"key|token|secret|passw|credential|auth|cookie|private", re.IGNORECASE)
+"""Names of variables and keys whose value is treated as a secret."""
+
+_LEAST_SECRET = 6
+"""Characters of the shortest known secret: a shorter value is also an ordinary word."""
+
+_ASSIGNED = re.compile(
+    r"(?P<name>\b[\w-]*(?:api[_-]?key|token|secret|passw(?:or)?d|credentials?)[\w-]*[\"']?\s*[=:]\s*|"
+    r"--(?:api-key|hf-token|token|password)[ =]|\b(?:Bearer|Basic)\s+)(?P<quote>[\"']?)(?P<value>[^\s\"',;}\]]{4,})",
+    re.IGNORECASE,
+)
+_KINDS = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+    r"|\b(?:sk-|hf_|ghp_|gho_|github_pat_|glpat-|xox[abp]-)[\w-]{8,}"
+    r"|\beyJ[\w-]{4,}\.[\w-]{4,}\.[\w-]*"
+    r"|(?<=://)[^\s/@:]*:[^\s/@]+(?=@)"
+    r"|\$(?:2[aby]|5|6|y)\$[./\w$]{16,}",
+    re.DOTALL,
+)
+"""Private keys, tokens of well-known services, JSON web tokens, credentials in URLs, and hashes of passwords."""
+
+_RANDOM = re.compile(
+    r"(?<![\w+/-])(?=[^\s]*?[a-z])(?=[^\s]*?[A-Z])(?=[^\s]*?[0-9])[A-Za-z0-9_+/-]{24,}={0,2}(?![\w+/-])"
+)
+_PLAIN_VALUES = re.compile(r"true|false|null|none|on|off|yes|no|[0-9.]+|/[\w./-]*|\{|\[", re.IGNORECASE)
+
+_ADDRESS = re.compile(
+    r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])|(?<![\w:.])(?=[0-9a-fA-F]*:)[0-9a-fA-F:]{3,39}(?![\w:.])"
+)
+_MAC = re.compile(r"\b(?:[0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}\b")
+_EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
+_GPU = re.compile(r"\bGPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+
+
+class Redactor:
+    """Replaces secrets by `[redacted]`, and names by placeholders that stay the same in all texts."""
+
+    def __init__(self, secrets: Iterable[str], names: Mapping[str, str] | None = None, known: str = "") -> None:
+        """Prepare the patterns. `names` are placeholders by name; None keeps names and addresses.
+
+        `known` is a text without secrets: its words, such as names of models, are never taken for random text.
+        """
+        self._names = names
+        self._known = set(re.split(r"[\s\"',]+", known))
+        self._placeholders: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+        variants = {each for secret in secrets if len(secret) >= _LEAST_SECRET for each in _variants(secret)}
+        self._secrets = _alternation(variants)
+        self._named = _alternation(names or (), r"(?<![\w-])", r"(?![\w-])")
+        self._of_name = {name.lower(): placeholder for name, placeholder in (names or {}).items()}
+
+    def redact(self, text: str, *, log: bool = False) -> str:
+        """Return a text without secrets and names. In a log, random text is a secret, too."""
+        if self._secrets:
+            text = self._secrets.sub(REDACTED, text)
+        text = _KINDS.sub(REDACTED, text)
+        text = _ASSIGNED.sub(_assigned, text)
+        if log:
+            text = _RANDOM.sub(self._random, text)
+        return text if self._names is None else self._without_names(text)
+
+    def _random(self, found: re.Match[str]) -> str:
+        parts = found[0].split("/")
+        is_known = found[0] in self._known or len(parts) > 2 or any(found[0] in word for word in self._known)
+        return found[0] if is_known else REDACTED
+
+    def _without_names(self, text: str) -> str:
+        text = _EMAIL.sub(self._numbered("email"), text)
+        if self._named:
+            text = self._named.sub(lambda found: self._of_name[found[0].lower()], text)
+        text = _GPU.sub(self._numbered("GPU-uuid"), text)
+        text = _MAC.sub(self._numbered("mac"), text)
+        return _ADDRESS.sub(self._address, text)
+
+    def _address(self, found: re.Match[str]) -> str:
+        try:
+            address = ip_address(found[0])
+        except ValueError:  # a time, or a version
+            return found[0]
+        return found[0] if address.is_loopback or address.is_unspecified else self._numbered("address")(found)
+
+    def _numbered(self, kind: str) -> Callable[[re.Match[str]], str]:
+        def placeholder(found: re.Match[str]) -> str:
+            if found[0] not in self._placeholders:
+                self._counts[kind] = self._counts.get(kind, 0) + 1
+                self._placeholders[found[0]] = f"{kind}-{self._counts[kind]}"
+            return self._placeholders[found[0]]
+
+        return placeholder
+
+
+def _assigned(found: re.Match[str]) -> str:
+    """Return `name=[redacted]`; unchanged if the value is plain, such as a path or a number."""
+    if _PLAIN_VALUES.fullmatch(found["value"]) or found["value"].startswith((REDACTED, "[")):
+        return found[0]
+    return f"{found['name']}{found['quote']}{REDACTED}"
+
+
+def _variants(secret: str) -> Iterator[str]:
+    """Yield the spellings of a secret in JSON, in a URL and in base64."""
+    yield secret
+    yield json.dumps(secret)[1:-1]
+    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    yield quote(secret, safe="")
+    yield base64.b64encode(secret.encode("utf-8", "replace")).decode()
+
+
+def _alternation(words: Iterable[str], before: str = "", after: str = "") -> re.Pattern[str] | None:
+    """Return a pattern of any of the words, the longest first; None without words."""
+    ordered = sorted(words, key=len, reverse=True)
+    if not ordered:
+        return None
+    return re.compile(f"{before}(?:{'|'.join(map(re.escape, ordered))}){after}", re.IGNORECASE if before else 0)
