@@ -65,8 +65,8 @@ def stop(inventory: Path | None, target: str | None, lock_wait: int, as_json: bo
 def start(inventory: Path | None, target: str | None, lock_wait: int, as_json: bool) -> None:
     """Start a server, or all servers of a rig.
 
-    It ends a stop or a pause, and starts the version that is on the host: `herd up` applies changes of the inventory. The command waits until the
-    server is healthy. If the server fails, the command prints the engine's own last error.
+    It ends a stop or a pause, and starts the version that is on the host: `herd up` applies changes of the inventory.
+    The command waits until the server is healthy. If the server fails, the command prints the engine's own last error.
 
     Exit codes: 0 all servers are healthy; 1 a host cannot be reached, or a server is not healthy; 2 wrong usage, or an
     unusable inventory.

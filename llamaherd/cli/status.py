@@ -60,8 +60,8 @@ def status(
     host that does not respond is shown as one line. An .html page is a single file without scripts that loads nothing
     from the network.
 
-    Exit codes: 0 all servers are up or paused; 1 a server is down, or a host cannot be reached; 2 the inventory is unusable;
-    130 Ctrl-C.
+    Exit codes: 0 all servers are up or paused; 1 a server is down, or a host cannot be reached; 2 the inventory is
+    unusable; 130 Ctrl-C.
 
     \b
     Examples:

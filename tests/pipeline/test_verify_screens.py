@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from rich.console import Console
 
 from llamaherd.pipeline.show import print_report
 from llamaherd.role.report import Check, Report
-from tests.pipeline.test_verify import captured, in_json, probed, report, well
+from tests.pipeline.test_verify import VERB, captured, in_json, probed, report, well
 from tests.support.golden import assert_golden
 
 GOLDEN = Path(__file__).parent / "golden"
