@@ -373,7 +373,7 @@ class RefuseCommand(PyinfraCommand):
     """Fails the host: prints a table of its state, and then the reasons."""
 
     def __init__(self, sentences: Iterable[str], table: Iterable[str] = (), *, noted: bool = False) -> None:
-        """With `noted`, the sentences are failures that were noted before."""
+        """Keep the sentences and the table. If `noted`, the sentences are failures that were noted before."""
         super().__init__()
         self.noted = noted
         self.sentences = tuple(sentences)

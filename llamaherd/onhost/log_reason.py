@@ -24,7 +24,7 @@ _CAUSE = re.compile(
     r"|wrong number of tensors|missing tensor|tensor '[^']*' (?:not found|has)|data is not within the file bounds"
     r"|corrupted|GGML_ASSERT"
 )
-"""What names a reason that somebody can act on."""
+"""Patterns of lines that name a cause."""
 
 _ERROR = re.compile(r"(?i)\b(?:error|fatal|exception|abort(?:ed)?|failed|cannot|could ?n.t|unable|segfault|what\(\))")
 _GIVES_UP = re.compile(
@@ -33,7 +33,7 @@ _GIVES_UP = re.compile(
     r"|build stopped|subcommand failed|terminate called|start request repeated|^traceback|see above|started record"
     r"|code=exited"
 )
-"""What only follows from the reason, and what systemd reports."""
+"""Patterns of lines that only follow from a cause, and of what systemd reports."""
 
 
 def find_reason(lines: Sequence[str]) -> str:
