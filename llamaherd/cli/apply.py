@@ -14,7 +14,7 @@ import click
 
 from llamaherd.cli.common import FAILED, confirm_or_exit, counted, echo
 from llamaherd.cli.locking import lock_new_names
-from llamaherd.cli.plan import read_saved_or_exit, require_saved_or_exit
+from llamaherd.cli.preview import read_saved_or_exit, require_saved_or_exit
 from llamaherd.cli.rigs import (
     plans_or_exit,
     previews_or_exit,
