@@ -73,5 +73,5 @@ diff = click.Command(
     "diff",
     callback=plan.callback,
     params=plan.params,
-    help="Show what `herd up` would change: the same as `herd plan`, with the same options and exit codes.",
+    help="The same as `herd plan`.\n\nShow what `herd up` would change, with the same options and exit codes.",
 )

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 )
 @click.pass_obj
 def show(inventory: Path | None, rigs: tuple[str, ...], ask: bool, as_json: bool, verbose: bool) -> None:
-    """Show the desired state of each host: addresses and memory of its servers. Connects to hosts only with --ask.
+    """Show the desired state of each host.
+
+    The addresses of its servers come first, and the memory that they hold. Connects to hosts only with --ask.
 
     With --ask, each build of llama.cpp on its rig estimates the memory of its servers, from the model there or from the
     model's header, which is fetched and sent. For a moment this needs RAM for the state of a recurrent model.
