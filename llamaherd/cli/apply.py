@@ -23,7 +23,7 @@ from llamaherd.cli.rigs import (
     print_problems,
     roles_or_exit,
 )
-from llamaherd.cli.run_screen import failure_lines, marks, print_done, run_screen
+from llamaherd.cli.run_screen import failure_lines, marks, next_command, print_done, run_screen
 from llamaherd.deploy.proposals import proposed_changes
 from llamaherd.diagnostics.findings import InventoryError, Place, nearest
 from llamaherd.inventory.schema import Rig
@@ -98,7 +98,7 @@ def run_up(run: UpOptions) -> None:
             echo("some hosts are not up to date: the reason is above; run `herd up` again to resume", err=True)
         sys.exit(FAILED)
     if pending.planned and not run.verbose:
-        echo(f"next: herd verify {' '.join(pending.planned)}")
+        echo(f"next: {next_command(pending.planned)}")
 
 
 def _with_saved_diff(run: UpOptions) -> UpOptions:

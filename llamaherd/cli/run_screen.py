@@ -201,6 +201,16 @@ def server_url(rig: Rig, instance: InstancePlan) -> str:
     return f"{endpoint.url('/v1')} on the host alone"
 
 
+def next_command(planned: Mapping[str, tuple[Rig, Plan]]) -> str:
+    """Return the command to type after a run: a chat with the first server that chats, else a verification."""
+    for name, (_, plan) in planned.items():
+        for instance in plan.chosen:
+            flags = [word for word in instance.server.arguments if word.startswith("--")]
+            if not any("embed" in flag or "rerank" in flag for flag in flags):
+                return f"herd chat {name}/{instance.name}"
+    return f"herd verify {' '.join(planned)}"
+
+
 def print_done(name: str, rig: Rig, plan: Plan, seconds: float, speeds: Mapping[str, float]) -> None:
     """Print that a rig is up to date, and what it serves."""
     echo(f"{name} {marks()[0]} {show_seconds(seconds)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from llamaherd.cli.run_screen import RunScreen, failure_lines, live_lines, served_lines
+from llamaherd.cli.run_screen import RunScreen, failure_lines, live_lines, next_command, served_lines
 from llamaherd.deploy.run_state import Failure
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.servers import FailedSwitch
@@ -179,6 +179,15 @@ REASON = "llama_model_load: error loading model: unable to allocate CUDA0 buffer
 def test_a_failure_ends_in_four_lines(failure: Failure, lines: list[str]) -> None:
     assert failure_lines("attic", failure) == lines
     assert len(lines) <= 4
+
+
+def test_the_next_command_is_a_chat_where_something_chats() -> None:
+    rig = Rig.model_validate(cpu_rig())
+    embeds = {"instances/chat/extra_args": ["--embedding", "--pooling", "mean"]}
+    assert next_command({"box": (rig, planned(cpu_rig()))}) == "herd chat box/chat"
+    assert next_command({"box": (rig, planned(cpu_rig(), embeds))}) == "herd chat box/drafter"
+    nothing = planned(cpu_rig()).model_copy(update={"instances": ()})
+    assert next_command({"box": (rig, nothing), "duo": (rig, nothing)}) == "herd verify box duo"
 
 
 def test_in_the_end_each_server_has_its_url_and_speed() -> None:

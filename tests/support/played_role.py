@@ -61,8 +61,6 @@ def write_played_role(inventory: Path) -> None:
     (folder / "onhost.py").write_text(_ONHOST)
 
 
-def played(
-    record: str = "", *, fails: str = "", fails_until: int = 0, sends: Iterable[object] = ()
-) -> RunVerb:
+def played(record: str = "", *, fails: str = "", fails_until: int = 0, sends: Iterable[object] = ()) -> RunVerb:
     """Return how its verb is run."""
     return RunVerb("played.play", PlayedInput(record, fails, fails_until, tuple(sends)))
