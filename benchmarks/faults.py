@@ -58,7 +58,7 @@ def main() -> None:
             bench = Bench(box, Path(folder) / "box.yaml")
             # A rollback needs a release before the one that each round begins with.
             bench.declare(CASES["a rollback"].change)
-            bench.expect(0, "up", "--yes")
+            bench.expect(0, "up", "-v", "--yes")
             for number in numbers:
                 fault = drawn(wished.seed, number, wished.kills, AGAIN if wished.kills > 1 else tuple(CASES))
                 victims = ", ".join(kill.victim for kill in fault.kills)

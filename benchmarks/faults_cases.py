@@ -11,7 +11,7 @@ from benchmarks.switches import FAILS_AT_PROMPTS, Rig, chat, template, words
 from box.cli import BOX
 
 OTHER_KEY = BOX / "other-api-key"
-UP = ("up", "--yes")
+UP = ("up", "-v", "--yes")
 NO_UNIT = ("--override-kv", "gemma3.block_count=int:99")
 NO_CONTAINER = ("--override-kv", "tokenizer.ggml.model=str:none")
 EARLIEST = 0.25

@@ -118,7 +118,7 @@ class Bench:
         rig = self.declare(change)
         text = self.inventory.read_text()
         if self.stands != text:
-            self.expect(0, "up", "--yes", "--retry")
+            self.expect(0, "up", "-v", "--yes", "--retry")
             self.answers(rig)
         self.stands = text
 
@@ -176,7 +176,7 @@ def prepare(bench: Bench, case: Case) -> None:
     bench.bring(case.before)
     bench.declare(case.change)
     if case.tried:
-        bench.expect(1, "up", "--yes")
+        bench.expect(1, "up", "-v", "--yes")
     bench.stands = ""
 
 
@@ -225,12 +225,12 @@ def checked(bench: Bench, fault: Round) -> None:
     case = CASES[fault.case]
     if fault.goes_on and not case.good:
         bench.declare(case.change)
-        bench.expect(1, "up", "--yes")
+        bench.expect(1, "up", "-v", "--yes")
         bench.answers(bench.rig(case.before))
     rig = bench.declare(case.change if fault.goes_on and case.good else case.before)
-    bench.expect(0, "up", "--yes")
+    bench.expect(0, "up", "-v", "--yes")
     bench.answers(rig)
-    if ": up to date, nothing to do\n" not in bench.expect(0, "up", "--yes"):
+    if ": up to date, nothing to do\n" not in bench.expect(0, "up", "-v", "--yes"):
         raise FaultError("a second run finds something to do")
     if left := bench.box.exec("sh", "-c", LEFT):
         raise FaultError(f"something is left over: {left}")

@@ -73,14 +73,14 @@ def drill(warm: BoxHost, fresh: BoxHost, folder: Path) -> None:
         declare(folder, "warm", warm, share)
         declare(folder, "fresh", fresh, {"from": ["warm", "hub"]})
         herd(environment, "lock")
-        herd(environment, "up", "warm")
+        herd(environment, "up", "-v", "warm")
         hub.counted.reset()
         began = time.monotonic()
         fresh.up()
         parts = {"the operating system (a container)": time.monotonic() - began}
-        parts |= herd(environment, "up", "fresh")
+        parts |= herd(environment, "up", "-v", "fresh")
         parts |= {"verify": sum(herd(environment, "verify", "fresh").values())}
-        show(parts, sum(herd(environment, "up", "fresh").values()), hub.sent)
+        show(parts, sum(herd(environment, "up", "-v", "fresh").values()), hub.sent)
 
 
 def declare(folder: Path, name: str, host: BoxHost, store: Mapping[str, Any]) -> None:

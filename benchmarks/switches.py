@@ -250,7 +250,7 @@ def rig_of(box: BoxHost) -> Rig:
 def up(inventory: Path) -> tuple[int, str]:
     """A run: its exit code, and what it said."""
     ended = subprocess.run(
-        [HERD, "-i", inventory, "up", "--yes", "--retry"],
+        [HERD, "-i", inventory, "up", "-v", "--yes", "--retry"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from llamaherd.cli.common import FAILED, confirm_or_exit, counted, echo
 from llamaherd.cli.locking import lock_new_names
-from llamaherd.cli.plan import read_saved_or_exit, require_saved_or_exit
+from llamaherd.cli.preview import read_saved_or_exit, require_saved_or_exit
 from llamaherd.cli.rigs import (
     plans_or_exit,
     previews_or_exit,
@@ -22,6 +23,7 @@ from llamaherd.cli.rigs import (
     print_problems,
     roles_or_exit,
 )
+from llamaherd.cli.run_screen import failure_lines, marks, next_command, print_done, run_screen
 from llamaherd.deploy.proposals import proposed_changes
 from llamaherd.diagnostics.findings import InventoryError, Place, nearest
 from llamaherd.inventory.schema import Rig
@@ -34,6 +36,9 @@ from llamaherd.pipeline.preview import Hosts
 from llamaherd.pipeline.rules import UNKNOWN_RIG
 from llamaherd.pipeline.waves import Pace, halt, waves
 from llamaherd.plan import Plan
+
+if TYPE_CHECKING:
+    from llamaherd.deploy.run import RunOptions
 
 DISTURBING = frozenset({"restart", "stop", "remove", "reboot"})
 """Actions on things that exist and may be in use."""
@@ -85,12 +90,15 @@ def run_up(run: UpOptions) -> None:
     run = _with_saved_diff(run)
     if not run.locked:
         lock_new_names(run.inventory, run.rigs)
-    pending = _without_preview(run) if run.verbose and not run.saved else _preview_rigs(run)
+    pending = _without_preview(run) if run.verbose > 1 and not run.saved else _preview_rigs(run)
     if run.canary and pending.planned and run.canary not in pending.planned:
         echo(f"{run.canary}: the canary is up to date; continuing with the other rigs", err=True)
     if pending.planned and not _apply(run, pending):
-        echo("some hosts are not up to date: the reason is above; run `herd up` again to resume", err=True)
+        if run.verbose:
+            echo("some hosts are not up to date: the reason is above; run `herd up` again to resume", err=True)
         sys.exit(FAILED)
+    if pending.planned and not run.verbose:
+        echo(f"next: {next_command(pending.planned)}")
 
 
 def _with_saved_diff(run: UpOptions) -> UpOptions:
@@ -112,7 +120,7 @@ def _with_saved_diff(run: UpOptions) -> UpOptions:
 
 
 def _without_preview(run: UpOptions) -> PendingRun:
-    """Return all rigs with their plans: with `-v`, pyinfra inspects the hosts and prints the facts."""
+    """Return all rigs with their plans: with `-vv`, pyinfra inspects the hosts and prints the facts."""
     return PendingRun(
         plans_or_exit(
             run.inventory,
@@ -142,7 +150,7 @@ def _preview_rigs(run: UpOptions) -> PendingRun:
         if each.as_planned:
             echo(f"{name}: up to date, nothing to do")
         elif each.changes:
-            print_changes(name, each, causes.get(name, ()))
+            print_changes(name, each, causes.get(name, ()), verbose=run.verbose > 0)
         print_left_out(name, each)
     if any(change.action in DISTURBING for each in found.values() for change in each.changes):
         confirm_or_exit(run.yes or run.saved is not None, "nothing was changed")
@@ -154,9 +162,9 @@ def _preview_rigs(run: UpOptions) -> PendingRun:
 def _apply(run: UpOptions, pending: PendingRun) -> bool:
     """Change the rigs, wave by wave. Return whether all are up to date."""
     # A refused run, or one with nothing to do, does not load pyinfra.
-    from llamaherd.deploy.run import RunOptions, deploy
+    from llamaherd.deploy.run import RunOptions
 
-    if not sys.stderr.isatty():
+    if not (run.verbose and sys.stderr.isatty()):
         os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
     options = RunOptions(pending.changing, retry=run.retry, lock_wait=run.lock_wait)
     path = inventory_path(run.inventory)
@@ -168,12 +176,48 @@ def _apply(run: UpOptions, pending: PendingRun) -> bool:
         if wave.of > 1:
             echo(f"--> {wave}", err=True)
         planned = {name: pending.planned[name] for name in wave.rigs}
-        failed = deploy(planned, path, run.verbose, pending.unreached, options)
+        failed = _apply_wave(run, planned, path, pending.unreached, options)
         unplanned = () if failed or wave.last else _out_of_sync(run, planned)
         if halted := halt(steps, wave, failed, unplanned):
             echo(str(halted), err=True)
             return False
     return not failed
+
+
+def _apply_wave(
+    run: UpOptions,
+    planned: Mapping[str, tuple[Rig, Plan]],
+    path: Path,
+    unreached: Mapping[str, str],
+    options: RunOptions,
+) -> tuple[str, ...]:
+    """Change the rigs of a wave, and print what came of it. Return the rigs that failed."""
+    from llamaherd.deploy.run import deploy, deploy_on, load_pyinfra
+
+    if run.verbose:
+        return deploy(planned, path, run.verbose - 1, unreached, options)
+    load_pyinfra()  # before the screen starts a thread
+    with run_screen(planned) as screen:
+        result = deploy_on(screen, planned, path, unreached, options)
+    for name, (rig, plan) in planned.items():
+        if name not in result.failed:
+            print_done(name, rig, plan, screen.seconds(name), result.speeds.get(name, {}))
+    for name in result.failed:
+        failures = result.failures.get(name, ())
+        for line in (line for failure in failures for line in failure_lines(name, failure)):
+            echo(line, err=True)
+        if not failures:
+            # An operation of a fleet's own role, or pyinfra itself.
+            echo(printed_of(name, result.output), err=True)
+            echo(f"{name} {marks()[1]} the reason is above; `herd up {name} -v` shows all of the run", err=True)
+    return result.failed
+
+
+def printed_of(rig: str, output: str) -> str:
+    """Return what pyinfra has printed of a rig; all of it, if it has printed nothing of that rig."""
+    lines = output.strip().splitlines()
+    own = [line for line in lines if f"[{rig}]" in line]
+    return "\n".join(own or lines)
 
 
 def _out_of_sync(run: UpOptions, planned: Mapping[str, tuple[Rig, Plan]]) -> tuple[str, ...]:

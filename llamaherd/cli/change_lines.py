@@ -60,7 +60,7 @@ def change_row(change: Change, causes: Causes | None = None) -> ChangeRow:
     cause = str(causes) if causes else ""
     return ChangeRow(
         symbol=SYMBOLS[change.action],
-        thing=_thing(change),
+        thing=thing(change),
         details=tuple(filter(None, (*texts, *reasons, effect, "drift" if causes and causes.drift else ""))),
         sentence=f"{change}{f' ({cause})' if cause else ''}",
     )
@@ -71,7 +71,7 @@ def _first(texts: Sequence[str], most: int) -> list[str]:
     return [*texts[:most], *([f"and {left} more"] if left > 0 else [])]
 
 
-def _thing(change: Change) -> str:
+def thing(change: Change) -> str:
     """Return the name of a server, or the kind and the name of another thing; of many names, the first ones."""
     if change.kind == "server":
         return ", ".join(name.removeprefix("llama-") for name in change.name.split(", "))

@@ -6,18 +6,16 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from llamaherd.cli.common import FAILED, echo, inventory_option, json_option, read_or_exit, rigs_argument
-from llamaherd.cli.rigs import plans_or_exit, roles_or_exit
-from llamaherd.host.remote import Remote, RemoteError
-from llamaherd.inventory.schema import Rig
-from llamaherd.pipeline.engine_estimate import EngineEstimates, query_engines
-from llamaherd.pipeline.load import inventory_path, read_lock
-from llamaherd.pipeline.plan import show_plan, summarize_plan
-from llamaherd.plan import Plan
+
+if TYPE_CHECKING:
+    from llamaherd.inventory.schema import Rig
+    from llamaherd.pipeline.engine_estimate import EngineEstimates
+    from llamaherd.plan import Plan
 
 
 @click.command()
@@ -30,7 +28,9 @@ from llamaherd.plan import Plan
 )
 @click.pass_obj
 def show(inventory: Path | None, rigs: tuple[str, ...], ask: bool, as_json: bool, verbose: bool) -> None:
-    """Show the desired state of each host: addresses and memory of its servers. Connects to hosts only with --ask.
+    """Show the desired state of each host.
+
+    The addresses of its servers come first, and the memory that they hold. Connects to hosts only with --ask.
 
     With --ask, each build of llama.cpp on its rig estimates the memory of its servers, from the model there or from the
     model's header, which is fetched and sent. For a moment this needs RAM for the state of a recurrent model.
@@ -44,6 +44,9 @@ def show(inventory: Path | None, rigs: tuple[str, ...], ask: bool, as_json: bool
       herd show box --json    one rig, as JSON
       herd show box --ask     with the engines' memory estimates
     """
+    from llamaherd.cli.rigs import plans_or_exit, roles_or_exit  # late: the help needs none of it
+    from llamaherd.pipeline.plan import show_plan, summarize_plan
+
     planned = plans_or_exit(inventory, rigs)
     estimates, unreached = _query_rigs(inventory, planned) if ask else ({}, False)
     if as_json:
@@ -70,6 +73,10 @@ def _query_rigs(
     inventory: Path | None, planned: Mapping[str, tuple[Rig, Plan]]
 ) -> tuple[dict[str, EngineEstimates], bool]:
     """Return the memory estimates by rig, and whether a rig cannot be reached. Print errors at once."""
+    from llamaherd.host.remote import Remote, RemoteError
+    from llamaherd.pipeline.engine_estimate import query_engines
+    from llamaherd.pipeline.load import inventory_path, read_lock
+
     lock = read_or_exit(lambda: read_lock(inventory_path(inventory)))
     estimates: dict[str, EngineEstimates] = {}
     unreached = False

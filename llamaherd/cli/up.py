@@ -26,7 +26,12 @@ from llamaherd.cli.common import complete_rigs, inventory_option, lock_wait_opti
 @click.option("--locked", is_flag=True, help="Refuse what the lock lacks, and do not write the lock.")
 @click.option("--retry", is_flag=True, help="Try a version again that was rolled back.")
 @lock_wait_option
-@click.option("-v", "--verbose", count=True, help="Show facts (-v), commands (-vv) and their output (-vvv).")
+@click.option(
+    "-v",
+    "--verbose",
+    count=True,
+    help="Also print reasons and all of the run (-v), facts (-vv), commands (-vvv) and their output (-vvvv).",
+)
 @inventory_option
 @click.pass_obj
 def up(inventory: Path | None, /, **options: Any) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path, PurePosixPath
 from time import monotonic, sleep
 from typing import Any
 
-from pyinfra import logger
 from pyinfra.api import FileUploadCommand, Host, State, StringCommand
 from pyinfra.api.command import PyinfraCommand
 from pyinfra.connectors.util import CommandOutput
 from typing_extensions import override
 
-from llamaherd.deploy.run_state import note_failure
+from llamaherd.deploy.run_state import note_failure, note_values
+from llamaherd.deploy.screen import show_detail, show_in_log, show_problem
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.program import request
 from llamaherd.inventory.schema import Connect
@@ -194,14 +194,17 @@ class VerbCommand(StringCommand):
 def _shown(command: ScriptCommand | VerbCommand, state: State, host: Host, arguments: dict[str, Any]) -> Any:
     """Run a command, show what it prints, and note why it failed."""
     if command.says:
-        logger.info(f"{host.print_prefix}{command.says}")
-    done, said = host.run_shell_command(command, print_output=True, print_input=state.print_input, **arguments)
+        show_detail(host, command.says)
+    values: list[object] = []
+    shown = {"print_output": True, "print_input": state.print_input, "_values": values}
+    done, said = host.run_shell_command(command, **shown, **arguments)
+    note_values(host, values)
     if not done:
         why = explain_failure(line.line for line in said.combined_lines)
         sentences = str(why).splitlines() if why else []
         for sentence in sentences:
-            logger.error(f"{host.print_prefix}{sentence}")
-        note_failure(host, [*said.stderr_lines, *sentences])
+            show_problem(host, sentence)
+        note_failure(host, [*said.stderr_lines, *sentences], values)
     return done, CommandOutput([])  # the output was shown: pyinfra would show it again after a failure
 
 
@@ -217,7 +220,7 @@ class GuardedVerbCommand(VerbCommand):
         done, output = super().execute(state, host, dict(connector_arguments))
         said = self._log_in(host, connector_arguments)
         for line in said:
-            logger.error(f"{host.print_prefix}{line}")
+            show_problem(host, line)
         if said:
             note_failure(host, said)
         return done and not said, output
@@ -241,7 +244,7 @@ class GuardedVerbCommand(VerbCommand):
                 return [f"no new login comes through since this, and not within {seconds} s either", LINE_HELP]
             if monotonic() - reported >= TELL_SECONDS:
                 reported = monotonic()
-                logger.info(f"{host.print_prefix}no new login comes through: waiting for this host to take it back")
+                show_detail(host, "no new login comes through: waiting for this host to take it back")
             sleep(ASK_SECONDS)
 
 
@@ -268,7 +271,7 @@ class DeferredVerbCommand(PyinfraCommand):
     @override
     def execute(self, state: State, host: Host, connector_arguments: Any) -> Any:
         def say(line: str) -> None:
-            logger.info(f"{host.print_prefix}{plain(line)}")
+            show_detail(host, line)
 
         say(self.how.says)
         try:
@@ -293,7 +296,7 @@ class RebootHostCommand(PyinfraCommand):
             done: bool = VerbCommand(how).execute(state, host, dict(connector_arguments))[0]
             return done
 
-        logger.info(f"{host.print_prefix}rebooting: {self.why}")
+        show_detail(host, f"rebooting: {self.why}")
         if not run(self.how.ask):
             return False
         if not self._back(host, lambda: self._booted(host, connector_arguments)):
@@ -323,7 +326,7 @@ class RebootHostCommand(PyinfraCommand):
             sleep(ASK_SECONDS)
             if monotonic() - reported >= TELL_SECONDS:
                 reported = monotonic()
-                logger.info(f"{host.print_prefix}waiting for it to come back, {reported - began:.0f} s by now")
+                show_detail(host, f"waiting for it to come back, {reported - began:.0f} s by now")
             try:
                 host.disconnect()
                 host.connect(show_errors=False)
@@ -369,18 +372,21 @@ class GateCommand(PyinfraCommand):
 class RefuseCommand(PyinfraCommand):
     """Fails the host: prints a table of its state, and then the reasons."""
 
-    def __init__(self, sentences: Iterable[str], table: Iterable[str] = ()) -> None:
+    def __init__(self, sentences: Iterable[str], table: Iterable[str] = (), *, noted: bool = False) -> None:
+        """Keep the sentences and the table. If `noted`, the sentences are failures that were noted before."""
         super().__init__()
+        self.noted = noted
         self.sentences = tuple(sentences)
         self.table = tuple(table)
 
     @override
     def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
         for line in self.table:
-            logger.info(f"{host.print_prefix}{plain(line)}")
-        for sentence in map(plain, self.sentences):
-            logger.error(f"{host.print_prefix}{sentence}")
-            note_failure(host, sentence.splitlines())
+            show_in_log(host, line)
+        for number, sentence in enumerate(map(plain, self.sentences)):
+            show_problem(host, sentence)
+            if not self.noted:
+                note_failure(host, sentence.splitlines(), number=number)
         return False
 
 

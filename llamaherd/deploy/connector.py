@@ -8,15 +8,14 @@ from __future__ import annotations
 import shlex
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from io import IOBase
 from pathlib import Path, PurePosixPath
 from typing import Any, TypedDict
 
 import gevent
-from pyinfra.api import StringCommand
+from pyinfra.api import Host, StringCommand
 from pyinfra.api.exceptions import ConnectError
-from pyinfra.api.output import echo, format_text
+from pyinfra.api.output import echo
 from pyinfra.connectors.base import BaseConnector, DataMeta
 from pyinfra.connectors.util import CommandOutput, OutputLine, make_unix_command
 from typing_extensions import override
@@ -25,9 +24,11 @@ from llamaherd.deploy.run_state import (
     HeldLock,
     holds_host_lock,
     log_in_for_lock,
+    note_unreached,
     record_release,
     release_host_lock,
 )
+from llamaherd.deploy.screen import show_output
 from llamaherd.host.program import Events, packed_program, request
 from llamaherd.host.remote import Patience, RemoteError, Shell
 from llamaherd.host.time_limits import STEP_SECONDS, transfer_seconds
@@ -102,6 +103,7 @@ class RigConnector(BaseConnector):
     def connect(self) -> None:
         """Log in and become root. Raises ConnectError with the same error that `herd verify` prints."""
         if why := self.data["rig_unreached"]:
+            note_unreached(self.host, why)
             raise ConnectError(why)
         login = [gevent.spawn(log_in_for_lock, self.host)] if self._turn_is_next else []
         try:
@@ -110,6 +112,7 @@ class RigConnector(BaseConnector):
         except RemoteError as error:
             gevent.joinall(login)
             release_host_lock(self.host)
+            note_unreached(self.host, str(error))
             raise ConnectError(str(error)) from None
         gevent.joinall(login)
 
@@ -159,7 +162,8 @@ class RigConnector(BaseConnector):
         command = StringCommand(command) if isinstance(command, str) else command
         if print_input:
             echo(f"{self.host.print_prefix}>>> {command}", err=True)
-        host_output = HostOutput(self.host.print_prefix, printed=print_output)
+        host_output = HostOutput(self.host, printed=print_output)
+        values = arguments.pop("_values", [])
         within = arguments.pop("_timeout", None)
         total = arguments.pop("_total", STEP_SECONDS)
         patience = Patience.within(within) if within else Patience(SILENCE, total, "this step")
@@ -179,6 +183,7 @@ class RigConnector(BaseConnector):
                 else:
                     program = packed_program(self._own_roles)
                     code = shell.run_program(program, document, events, patience, keep=keep)
+                    values.extend(events.values)
         except RemoteError as error:
             host_output.hear_all(error)
             return False, host_output.output
@@ -198,7 +203,7 @@ class RigConnector(BaseConnector):
         if "settled" in arguments:
             return self._send_file(Path(str(filename_or_io)), remote_filename, arguments["settled"])
         data = b64encode(_read(filename_or_io)).decode()
-        host_output = HostOutput(self.host.print_prefix, printed=True)
+        host_output = HostOutput(self.host, printed=True)
         patience = Patience(SEND_SILENCE, transfer_seconds([len(data)]), f"writing {remote_filename}")
         script = f"{{\nbase64 -d >{shlex.quote(remote_filename)} <<'{END}'\n{data}\n{END}\n}}\n"
         try:
@@ -213,7 +218,7 @@ class RigConnector(BaseConnector):
 
         `settled` are the paths in the store where another run may have brought the file meanwhile: it is not sent then.
         """
-        host_output = HostOutput(self.host.print_prefix, printed=True)
+        host_output = HostOutput(self.host, printed=True)
         size = file.stat().st_size
         total = transfer_seconds([size])
         given = ReceiveInput(remote_filename, size, tuple(map(str, settled)), STANDING, total)
@@ -245,9 +250,9 @@ def _shell_or_none(connect: Connect) -> Shell | None:
 class HostOutput:
     """The output of a command on a host. With `printed`, each line is printed when it arrives."""
 
-    def __init__(self, prefix: str, *, printed: bool) -> None:
+    def __init__(self, host: Host, *, printed: bool) -> None:
         self.output = CommandOutput([])
-        self._prefix, self._printed = prefix, printed
+        self._host, self._printed = host, printed
 
     def hear(self, stream: str, line: str) -> None:
         """Add one line, with its end or without."""
@@ -256,8 +261,7 @@ class HostOutput:
         text = shown(line) if wrong or self._printed else line
         self.output.combined_lines.append(OutputLine(stream, text if wrong else line))
         if self._printed:
-            with suppress(OSError):  # the terminal is gone: no reason to stop in the middle
-                echo(f"{self._prefix}{format_text(text, 'red') if wrong else text}", err=True)
+            show_output(self._host.print_prefix, self._host.name, text, wrong=wrong)
 
     def hear_all(self, error: RemoteError) -> None:
         """Add an error and its help, as if the host had printed them."""

@@ -9,7 +9,7 @@ from time import monotonic, sleep
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from pyinfra import host, logger
+from pyinfra import host
 from pyinfra.api import Host, StringCommand, deploy, operation
 from pyinfra.api.command import PyinfraCommand
 from pyinfra.api.exceptions import PyinfraError
@@ -27,6 +27,7 @@ from llamaherd.deploy.run_state import (
     release_host_lock,
     take_host_lock,
 )
+from llamaherd.deploy.screen import begin_changes, end_changes, finish_host, show_detail, show_note
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.program import Events
 from llamaherd.host.protocol import result_of
@@ -44,7 +45,6 @@ from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import Change, Say, SendFile, Services, operation_change
 from llamaherd.role.role import Role, Task
 from llamaherd.text.numbers import show_size
-from llamaherd.text.terminal import plain
 
 SETTLING_INSPECTIONS = 15
 """The most inspections, one second apart, that find a port between two servers before it counts as taken."""
@@ -113,7 +113,7 @@ def _inspect(plan: Plan, roles: Sequence[Role], *, install: bool) -> HostState:
 def _install_python(here: Host) -> None:
     """Install python3. Raise UserError if that fails."""
     change = python_change()
-    logger.info(f"{host.print_prefix}{change.says}")
+    show_detail(here, change.says)
     script = f"{{\n{change.script}\n}} </dev/null\n"
     done, output = here.run_shell_command(StringCommand("sh", "-s"), print_output=True, _stdin=script, _sudo=True)
     if not done:
@@ -129,7 +129,7 @@ def settled_state(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role])
         if not any(role.unsettled(part, seen) for role, part in role_parts(plan, roles)):
             break
         if not again:
-            logger.info(f"{host.print_prefix}a port passes from one server to another: inspecting again")
+            show_detail(ctx_host.get(), "a port passes from one server to another: inspecting again")
         sleep(1)
         _inspections.pop(ctx_host.get(), None)
         seen = observe(plan, inspecting)
@@ -157,7 +157,7 @@ def _drained(host: Host, services: Services, change: Change) -> AbstractContextM
 
 
 def _say_on(host: Host) -> Say:
-    return lambda line: logger.info(f"{host.print_prefix}{plain(line)}")
+    return lambda line: show_detail(host, line)
 
 
 def _change_seconds(instance: InstancePlan) -> int:
@@ -230,12 +230,14 @@ def carry_out(
         pause_host_lock(here)
     # pyinfra may run this once while it prepares, and again when it executes.
     for note in notes if host.state.is_executing else ():
-        logger.warning(f"{host.print_prefix}{plain(note)}")
+        show_note(here, note)
 
 
 def _commands(here: Host, services: Services, changes: Sequence[Change]) -> Commands:
     """Yield the commands of the changes, one after another."""
     for change in changes:
+        if host.state.is_executing:
+            begin_changes(here, change.parts)
         with _drained(here, services, change):
             for part in change.parts:
                 if part.gated:
@@ -243,13 +245,14 @@ def _commands(here: Host, services: Services, changes: Sequence[Change]) -> Comm
             carried = command(change)
             if isinstance(change.how, SendFile) and not isinstance(carried, RefuseCommand):
                 local = change.how.local
-                logger.info(f"{host.print_prefix}sending {local.name} ({show_size(file_size(local))})")
+                show_detail(here, f"sending {local.name} ({show_size(file_size(local))})")
             if host.state.is_executing and not isinstance(carried, RefuseCommand):
                 note_begin(here)
             yield carried
             if host.state.is_executing:
                 for part in change.parts:
                     note_change(here, part)
+                end_changes(here)
 
 
 def _decide(
@@ -260,7 +263,7 @@ def _decide(
     note_running(ctx_host.get(), seen)
     for role in roles if host.state.is_executing else ():
         if kept := role.keep(inventory_folder(Path(host.data.inventory)), plan, seen):
-            logger.info(f"{host.print_prefix}{kept}")
+            show_detail(ctx_host.get(), kept)
     run = run_on(
         plan,
         roles,
@@ -311,8 +314,9 @@ def record_run() -> Commands:
     if host.state.is_executing:
         record_release(here)
         release_host_lock(here)
+        finish_host(here)
     if reasons := noted_failures(here):
-        yield RefuseCommand(reasons)
+        yield RefuseCommand(reasons, noted=True)
 
 
 def selected_roles() -> tuple[Role, ...]:

@@ -6,11 +6,13 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
+from importlib import import_module
 from importlib.metadata import entry_points
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,7 +23,8 @@ from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_state
 
 from llamaherd.deploy.origin import origin
-from llamaherd.deploy.run_state import HeldLock
+from llamaherd.deploy.run_state import Failure, HeldLock, failures_of, speeds_of
+from llamaherd.deploy.screen import Screen, shown_on
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
 from llamaherd.host.signals import END_SIGNALS
 from llamaherd.inventory.schema import Connect, Rig
@@ -39,6 +42,9 @@ CONNECTOR = "llamaherd"
 """The name of our connector in pyproject.toml."""
 
 INTERRUPTED = "\ninterrupted; a step that runs on a host finishes or is rolled back there; `herd up` resumes the run\n"
+
+SHOW_CURSOR = "\x1b[?25h"
+"""Ends what a live line does to a terminal (DECTCEM)."""
 
 _prepared: ContextVar[list[RigHost] | None] = ContextVar("prepared", default=None)
 """The hosts of a run that `herd` has started."""
@@ -144,13 +150,46 @@ def leave(number: int, _frame: object) -> NoReturn:
     """Print one line and exit. pyinfra's own handler waits for the remote step, perhaps a build, and exits with 0."""
     # os.write does not use Python's buffer, which refuses to be entered twice.
     with suppress(OSError):
-        os.write(2, INTERRUPTED.encode())
+        os.write(2, (SHOW_CURSOR * os.isatty(2) + INTERRUPTED).encode())
     os._exit(128 + number)
 
 
 def _limits() -> tuple[str, ...]:
     context = click.get_current_context(silent=True)
     return tuple(context.params.get("limit") or ()) if context else ()
+
+
+def load_pyinfra() -> None:
+    """Load pyinfra's command. It replaces functions of the standard library that wait: no thread may wait now."""
+    import_module("pyinfra_cli.main")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run has brought about: the rigs that failed, in their order, why, and how fast started servers are.
+
+    `output` is what pyinfra has printed, where that was not shown.
+    """
+
+    failed: tuple[str, ...]
+    failures: Mapping[str, tuple[Failure, ...]] = field(default_factory=dict)
+    speeds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    output: str = ""
+
+
+def deploy_on(
+    screen: Screen,
+    planned: Mapping[str, tuple[Rig, Plan]],
+    inventory: Path,
+    unreached: Mapping[str, str],
+    options: RunOptions,
+) -> RunResult:
+    """Apply plans as `deploy` does, and show that on a screen: pyinfra's own lines are not printed."""
+    hidden = TextIOWrapper(BytesIO(), encoding="utf-8", write_through=True)
+    with shown_on(screen), redirect_stdout(hidden), redirect_stderr(hidden):
+        result = _deploy(planned, inventory, 0, unreached, options)
+    hidden.seek(0)
+    return replace(result, output=plain(hidden.read()))
 
 
 def deploy(
@@ -165,6 +204,16 @@ def deploy(
     `unreached`: by rig, why its inspection did not reach it; the run does not connect to such a rig. The function may
     be called again for other hosts.
     """
+    return _deploy(planned, inventory, verbosity, unreached, options).failed
+
+
+def _deploy(
+    planned: Mapping[str, tuple[Rig, Plan]],
+    inventory: Path,
+    verbosity: int,
+    unreached: Mapping[str, str],
+    options: RunOptions,
+) -> RunResult:
     hosts = rig_hosts(planned, inventory, options, unreached)
     try:
         run_pyinfra(hosts, str(ROOT / "deploy.py"), "-y", *["-v"] * verbosity)
@@ -173,10 +222,15 @@ def deploy(
     finally:
         state = ctx_state.get()
         ctx_state.reset()
-    if state is None or state.current_stage < StateStage.Disconnect:
-        return tuple(planned)  # the run ended before its results, as when no host is left
+    if state is None:
+        return RunResult(tuple(planned))
+    there = {host.name: host for host in state.inventory}
+    failures = {name: failures_of(host) for name, host in there.items()}
+    speeds = {name: speeds_of(host) for name, host in there.items()}
     failed = {host.name for host in state.failed_hosts}
-    return tuple(name for name in planned if name in failed)
+    if state.current_stage < StateStage.Disconnect:
+        failed = {*planned}  # the run ended before its results, as when no host is left
+    return RunResult(tuple(name for name in planned if name in failed), failures, speeds)
 
 
 def run_pyinfra(hosts: list[RigHost], *arguments: str) -> NoReturn:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from weakref import WeakKeyDictionary
 
-from pyinfra import logger
 from pyinfra.api import Host, StringCommand
 from pyinfra.connectors.util import CommandOutput
 
+from llamaherd.deploy.screen import show_detail, show_note
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.host_lock import HostLock
 from llamaherd.host.program import Events, request
@@ -21,6 +21,7 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
 from llamaherd.onhost.document import DocumentError, decode
 from llamaherd.onhost.releases import ReadInput, Stored
+from llamaherd.onhost.servers import FailedSwitch, StartedServer
 from llamaherd.pipeline.release import (
     RECENT,
     Origin,
@@ -33,18 +34,38 @@ from llamaherd.pipeline.release import (
 )
 from llamaherd.plan import Plan
 from llamaherd.role.changes import Change
-from llamaherd.text.terminal import plain
 
 HELP_PREFIX = "  help: "
 """The beginning of the line with the help of an error."""
 
-_reasons: WeakKeyDictionary[Host, dict[str, str]] = WeakKeyDictionary()
+_MOST_LOG = 200
+"""Lines before a failure that are kept."""
 
 
-def note_failure(host: Host, lines: Sequence[str]) -> None:
+@dataclass(frozen=True)
+class Failure:
+    """Why a task of a host failed: a sentence and its help, the lines before it, and what a switch has sent."""
+
+    task: str
+    message: str
+    help: str = ""
+    log: tuple[str, ...] = ()
+    switch: FailedSwitch | None = None
+
+    @property
+    def sentence(self) -> str:
+        """Return the sentence with its help."""
+        return f"{self.message}\n{HELP_PREFIX}{self.help}" if self.help else self.message
+
+
+_failures: WeakKeyDictionary[Host, dict[tuple[str, int], Failure]] = WeakKeyDictionary()
+
+
+def note_failure(host: Host, lines: Sequence[str], values: Sequence[object] = (), number: int = 0) -> None:
     """Note why the running operation has failed: the last sentence of these lines, with its help.
 
-    Only its first failure counts: later ones follow from it.
+    `values` are what the verb has sent. Only the first failure of an operation counts: later ones follow from it. If it
+    is refused for several reasons, each has a `number`.
     """
     operation = host.executing_op_hash
     if operation is None:
@@ -52,13 +73,52 @@ def note_failure(host: Host, lines: Sequence[str]) -> None:
     (name, *_) = host.state.get_op_meta(operation).names
     said = [line for line in lines if line.strip()]
     last = next((n for n in reversed(range(len(said))) if not said[n].startswith(HELP_PREFIX)), None)
-    reason = "\n".join(said[last:]) if last is not None else "it printed no reason"
-    _reasons.setdefault(host, {}).setdefault(name, reason)
+    if last is None:
+        failure = Failure(name, "it printed no reason", switch=_failed_switch(values))
+    else:
+        helps = "\n".join(said[last + 1 :]).removeprefix(HELP_PREFIX)
+        failure = Failure(name, said[last], helps, tuple(said[:last][-_MOST_LOG:]), _failed_switch(values))
+    _failures.setdefault(host, {}).setdefault((name, number), failure)
+
+
+def _failed_switch(values: Sequence[object]) -> FailedSwitch | None:
+    """Return what a switch has sent of its failure; None if it has sent nothing."""
+    for value in reversed(values):
+        with suppress(DocumentError):
+            return decode(FailedSwitch, value)
+    return None
+
+
+def note_unreached(host: Host, why: str) -> None:
+    """Note that a host cannot be reached: an error with its help."""
+    message, _, help_ = why.partition(f"\n{HELP_PREFIX}")
+    _failures.setdefault(host, {}).setdefault(("connection", 0), Failure("connection", message, help_))
+
+
+_speeds: WeakKeyDictionary[Host, dict[str, float]] = WeakKeyDictionary()
+
+
+def note_values(host: Host, values: Sequence[object]) -> None:
+    """Note how fast the servers are that a verb has started."""
+    for value in values:
+        with suppress(DocumentError):
+            started = decode(StartedServer, value)
+            _speeds.setdefault(host, {})[started.service] = started.tokens_per_second
+
+
+def speeds_of(host: Host) -> Mapping[str, float]:
+    """Return the tokens per second of servers that this run has started on a host, by service."""
+    return _speeds.get(host, {})
+
+
+def failures_of(host: Host) -> tuple[Failure, ...]:
+    """Return the failures of a host until now."""
+    return tuple(_failures.get(host, {}).values())
 
 
 def noted_failures(host: Host) -> list[str]:
     """Return the failures of a host until now, with their reasons."""
-    return [f"{name}: {reason}" for name, reason in _reasons.get(host, {}).items()]
+    return [f"{each.task}: {each.sentence}" for each in failures_of(host)]
 
 
 @dataclass(frozen=True)
@@ -95,7 +155,7 @@ def take_host_lock(host: Host) -> bool:
     """
 
     def wait(line: str) -> None:
-        logger.info(f"{host.print_prefix}{plain(line)}")
+        show_detail(host, line)
         _host_locks.waiting.add(host)
         for other in {*_host_locks.of} - _host_locks.busy:
             release_host_lock(other)
@@ -194,7 +254,7 @@ def record_release(host: Host) -> None:
     written, said = _run_verb(host, "llamaherd.releases.write", given, last=True)
     if not written:
         why = next((line for line in said.stderr_lines if line.strip()), "it printed no reason")
-        logger.warning(f"{host.print_prefix}what was done could not be written down there: {why}")
+        show_note(host, f"what was done could not be written down there: {why}")
 
 
 def _stored_past(host: Host) -> Past:

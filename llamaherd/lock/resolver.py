@@ -296,11 +296,8 @@ class _Run:
                     if found.note:
                         help_ = "rename one of them, or give its `commit`"
                         self.findings.append(UNRESOLVED.at(wanted.place, found.note, help_, "note"))
-                    self._note_tag(
-                        ref,
-                        wanted,
-                        stays=self.old.ref(git, ref) is not None and self.old.ref(git, ref).commit == found.commit,
-                    )
+                    old = self.old.ref(git, ref)
+                    self._note_tag(ref, wanted, stays=old is not None and old.commit == found.commit)
                     if page := self._page(git, ref, wanted):
                         locked = locked.model_copy(update={"page": page})
                 yield locked

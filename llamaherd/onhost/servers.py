@@ -64,6 +64,30 @@ class Loaded:
 
 
 @dataclass(frozen=True)
+class FailedSwitch:
+    """A server that could not be changed: why, and what serves now. A verb sends it before it fails.
+
+    `reason` is the line of the engine's log that names why it ended; empty if there is none.
+    """
+
+    service: str
+    why: str
+    reason: str = ""
+    serves: bool = False
+    """Whether the previous version, or what was to be replaced, serves."""
+    downtime: float | None = None
+    """Seconds without a server until that served again; None if it never stopped."""
+
+
+@dataclass(frozen=True)
+class StartedServer:
+    """A server that was started and serves, and how fast it decoded its first responses. A verb sends it."""
+
+    service: str
+    tokens_per_second: float
+
+
+@dataclass(frozen=True)
 class Holding:
     """The planned memory of the server of a spec, in bytes, by GPU, and of RAM the part that it cannot do without."""
 

@@ -136,7 +136,7 @@ class Bench:
 
     def up(self, *options: str, **environment: str) -> Ended:
         """The same run, through `herd up`."""
-        return run([HERD, "up", *options], self.environment(environment))
+        return run([HERD, "up", "-v", *options], self.environment(environment))
 
     def herd(self, *arguments: str, **environment: str) -> Ended:
         """Any other `herd` command."""

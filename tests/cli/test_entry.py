@@ -157,7 +157,7 @@ def silent() -> Iterator[socket.socket]:
         yield server
 
 
-LOOK, RUN = ["up"], ["up", "-v"]
+LOOK, RUN = ["up"], ["up", "-vv"]
 """A look at hosts comes before a run, unless facts are to be shown."""
 
 

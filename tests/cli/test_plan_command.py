@@ -180,7 +180,7 @@ from llamaherd.pipeline import preview
 from tests.support.ours import queried
 world = open(sys.argv[2]).read().split("\\n")
 preview.query_host = lambda *_: queried(world)
-run.deploy = lambda *_, **__: print("it was begun") or ()
+run.deploy_on = lambda *_, **__: print("it was begun") or run.RunResult(())
 main(["-i", sys.argv[1], "up", *sys.argv[3:]])
 """
 

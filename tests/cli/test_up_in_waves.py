@@ -11,7 +11,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from llamaherd.cli.herd import main
-from tests.support.ssh_hosts import PROGRAM, RIGS, Hosts, three_hosts
+from tests.support.ssh_hosts import RIGS, Hosts, three_hosts
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def hosts(tmp_path: Path) -> Hosts:
 
 
 def test_a_canary_and_then_one_at_a_time(hosts: Hosts) -> None:
-    ended = hosts.herd("up", "--canary", "duo", "--waves", "1")
+    ended = hosts.herd("up", "-v", "--canary", "duo", "--waves", "1")
     assert ended.returncode == 0, ended.stderr
     assert hosts.turns == ["duo", "attic", "six"]
     assert [line for line in ended.stderr.splitlines() if "Wave" in line] == [
@@ -43,7 +43,8 @@ def test_all_at_once_without_either(hosts: Hosts) -> None:
     assert ended.returncode == 0, ended.stderr
     assert "Wave" not in ended.stderr
     assert "again" not in ended.stderr
-    assert ended.stderr.count("Grand total") == 1
+    for words in ("Grand total", "Starting operation", "Connected", "No hosts remaining"):
+        assert words not in ended.stderr + ended.stdout, "pyinfra's lines are for -v"
     assert set(hosts.turns) == set(RIGS)
 
 
@@ -69,7 +70,7 @@ def test_the_last_wave_leaves_nobody_alone(hosts: Hosts) -> None:
     ended = hosts.herd("up", "--waves", "2")
     assert ended.returncode == 1
     assert "left alone" not in ended.stderr
-    assert "some hosts are not up to date" in ended.stderr
+    assert ended.stderr.endswith("six ✗ accounts and files: it broke\n")
     assert set(hosts.turns) == set(RIGS)
 
 
@@ -78,7 +79,7 @@ def test_one_that_did_not_fail_must_be_as_planned(hosts: Hosts) -> None:
     ended = hosts.herd("up", "--waves", "2")
     assert ended.returncode == 1
     assert "left alone, as attic does not match the plan: six\n" in ended.stderr
-    assert ended.stdout.count(f"update programs {PROGRAM}: {PROGRAM} is not there") == len(RIGS) + 1
+    assert ended.stdout.count("~ programs started  started is not there") == len(RIGS) + 1
     assert set(hosts.turns) == {"attic", "duo"}
 
 
@@ -98,8 +99,8 @@ def test_named_rigs_come_as_they_are_named(hosts: Hosts) -> None:
 
 
 def test_all_tasks_are_gone_through_in_waves_too(hosts: Hosts) -> None:
-    """With -v nobody is looked at before."""
-    ended = hosts.herd("up", "-v", "duo", "six", "--canary", "six")
+    """With -vv nobody is looked at before."""
+    ended = hosts.herd("up", "-vv", "duo", "six", "--canary", "six")
     assert ended.returncode == 0, ended.stderr
     assert hosts.turns == ["six", "duo"]
 

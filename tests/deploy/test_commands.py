@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +11,12 @@ from pyinfra.api import Config, Host, Inventory, State
 from pyinfra.api.connect import connect_all
 from pyinfra.api.state import StateOperationMeta
 
-from llamaherd.deploy import commands, connector
+from llamaherd.deploy import commands, connector, screen
 from llamaherd.deploy.commands import RebootHostCommand, VerbCommand, command
-from llamaherd.deploy.run_state import noted_failures
+from llamaherd.deploy.run_state import failures_of, noted_failures, speeds_of
 from llamaherd.host import program
-from llamaherd.onhost.document import Secret
+from llamaherd.onhost.document import Secret, encode
+from llamaherd.onhost.servers import FailedSwitch, StartedServer
 from llamaherd.role.changes import Change, RebootHost, RunVerb
 from tests.support.played_role import played, write_played_role
 from tests.support.rigs import KEY
@@ -87,7 +88,8 @@ def verb(how: RunVerb) -> VerbCommand:
 @pytest.mark.usefixtures("starts_processes")
 def test_why_a_verb_fails_is_shown_and_noted(here: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
-    monkeypatch.setattr(connector, "echo", lambda line="", **_: shown.append(line))
+    for module in (connector, screen):
+        monkeypatch.setattr(module, "echo", lambda line="", **_: shown.append(line))
     here.state.print_input = True
     done, said = verb(RunVerb("serve.removal.explode", Keyed(Secret(KEY)))).execute(here.state, here, {"_sudo": True})
     message = "this version of the program has no verb `serve.removal.explode`"
@@ -98,6 +100,50 @@ def test_why_a_verb_fails_is_shown_and_noted(here: Host, tmp_path: Path, monkeyp
     assert any(message in line for line in shown)
     assert not any(KEY in line for line in shown)
     assert [each.suffix for each in (tmp_path / "onhost").iterdir()] == [".pyz"]
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_what_a_switch_sends_is_kept_as_values(here: Host) -> None:
+    failed = FailedSwitch("llama-chat", "it is not healthy: no memory", "no memory", True, 3.5)
+    started = StartedServer("llama-embed", 54.3)
+    how = played(fails="llama-chat serves again as before", sends=[encode(failed), encode(started), {"other": 1}])
+    assert not verb(how).execute(here.state, here, {"_sudo": True})[0]
+    (failure,) = failures_of(here)
+    assert (failure.message, failure.switch) == ("llama-chat serves again as before", failed)
+    assert speeds_of(here) == {"llama-embed": 54.3}
+
+
+class Noted:
+    """A screen that keeps what it is to show."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def begin(self, rig: str, changes: Sequence[Change]) -> None:
+        self.lines += [f"{rig} begins {each}" for each in changes]
+
+    def end(self, rig: str) -> None:
+        self.lines.append(f"{rig} ends")
+
+    def detail(self, rig: str, line: str) -> None:
+        self.lines.append(f"{rig} {line}")
+
+    def note(self, rig: str, line: str) -> None:
+        self.lines.append(f"{rig} {line}")
+
+    def finish(self, rig: str) -> None:
+        self.lines.append(f"{rig} is done")
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_on_a_screen_progress_is_shown_and_failures_are_not(here: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    noted = Noted()
+    with screen.shown_on(noted):
+        verb(replace(played(), says="starting llama-chat")).execute(here.state, here, {"_sudo": True})
+        verb(played(fails="no memory")).execute(here.state, here, {"_sudo": True})
+    assert noted.lines == ["one starting llama-chat"]
+    assert [each.message for each in failures_of(here)] == ["no memory"]
+    assert capsys.readouterr().err == ""
 
 
 def test_what_is_printed_of_a_verb_holds_no_secret() -> None:

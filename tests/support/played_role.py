@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ class PlayedInput:
     record: str
     fails: str
     fails_until: int
+    sends: tuple[dict[str, object], ...]
 
 
 def play(given, system):
@@ -30,6 +32,8 @@ def play(given, system):
             file.write(text + chr(10))
             file.seek(0)
             runs = len(file.readlines())
+    for value in given.sends:
+        system.send(value)
     if given.fails or runs < given.fails_until:
         raise FailedError(given.fails or "not yet")
 
@@ -46,6 +50,8 @@ class PlayedInput:
     fails: str
     fails_until: int
     """Lines that the file must have before it succeeds."""
+    sends: tuple[object, ...] = ()
+    """Values that it sends before."""
 
 
 def write_played_role(inventory: Path) -> None:
@@ -55,6 +61,6 @@ def write_played_role(inventory: Path) -> None:
     (folder / "onhost.py").write_text(_ONHOST)
 
 
-def played(record: str = "", *, fails: str = "", fails_until: int = 0) -> RunVerb:
+def played(record: str = "", *, fails: str = "", fails_until: int = 0, sends: Iterable[object] = ()) -> RunVerb:
     """Return how its verb is run."""
-    return RunVerb("played.play", PlayedInput(record, fails, fails_until))
+    return RunVerb("played.play", PlayedInput(record, fails, fails_until, tuple(sends)))

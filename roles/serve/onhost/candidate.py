@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from llamaherd.layout import BESIDE, BESIDE_UNITS
 from llamaherd.onhost.clients import docker, systemctl
+from llamaherd.onhost.log_reason import LINES, find_reason
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, FailedError, System
 from roles.serve.onhost.backends import UnitBackend, backend_of, other_kind, processes
 from roles.serve.onhost.kept import note_refused, read_key, read_version
@@ -141,6 +142,8 @@ class Candidate:
     def __init__(self, given: SwitchInput, system: System, tools: Tools) -> None:
         self._given, self._server = given, given.server
         self._system, self._tools = system, tools
+        self.reason = ""
+        """The line of its log that names why it ended."""
         self.proved = False
         """Whether it has proved itself in this run: the server itself is then proved in short."""
         self.leads = self.exists()
@@ -186,7 +189,9 @@ class Candidate:
         systemctl(system, "daemon-reload")
         if not systemctl(system, "start", self._unit, seconds=server.start_seconds + 120).ok:
             waited = f"{system.now() - began:.0f} s of {server.start_seconds}"
-            self._fail(f"it was not healthy after {waited}", 20)
+            self.reason = find_reason(self._log(LINES))
+            why = f"it was not healthy after {waited}"
+            self._fail(f"{why}: {self.reason}" if self.reason else why, 20)
         proof = self._tools.prove(
             candidate.question,
             key=read_key(system, candidate.question),

@@ -295,6 +295,8 @@ class Exchange:
                 raise FailedError(f"{', '.join(lost)} was rolled back, and does not serve", "see the lines above")
             return
         name, why = failed.server.service, failed.why
+        failed.downtime = self.system.now() - failed.stopped
+        self.system.send(failed.failed(serves=not lost))
         if lost:
             raise FailedError(f"{name} does not serve as declared: {why}", RETRY)
         together = f"{self.given.names} serve as before, since they change together"

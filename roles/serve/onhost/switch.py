@@ -15,6 +15,8 @@ from llamaherd.layout import SET_ASIDE
 from llamaherd.onhost.clients import docker, ensure_docker, systemctl
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.files import cannot_write
+from llamaherd.onhost.log_reason import LINES, find_reason
+from llamaherd.onhost.servers import FailedSwitch, StartedServer
 from llamaherd.onhost.services import locked
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
@@ -46,7 +48,7 @@ from roles.serve.onhost.kept import (
 from roles.serve.onhost.model import SwitchInput
 from roles.serve.onhost.probation import start_probation
 from roles.serve.onhost.removal import any_serves, drain_kept, let_go, make_room, restore_replaced
-from roles.serve.onhost.speed import How, Proof
+from roles.serve.onhost.speed import How, Proof, parse_speeds
 from roles.serve.onhost.states import ENDS, STEPS, Outcome, State
 from roles.serve.onhost.tools import RealTools, Tools
 
@@ -78,7 +80,9 @@ class Switch:
         self.other: Backend = backend_of(other_kind(given.server.kind), system)
         self.candidate = Candidate(given, system, tools)
         self.failure: FailedError | None = None
-        self.why = ""
+        self.why = self.reason = ""
+        self.downtime: float | None = None
+        """Seconds until the previous version served again; None where it was not stopped."""
         self.retried = False
         """Whether the planned spec was started before, and has not proved itself."""
         self.began = self.stopped = system.now()
@@ -101,10 +105,20 @@ class Switch:
         finally:
             self.leave(done=state is State.DONE)
         if state is not State.DONE:
+            self.system.send(self.failed(serves=self._serves()))
             raise self.failure or FailedError(f"{self.server.service} does not serve as declared: {self.why}")
         if self.failure:  # what is left over goes with the next run
             self.system.warn(self.failure.message)
         return state
+
+    def failed(self, *, serves: bool) -> FailedSwitch:
+        """Return what has failed, for people."""
+        return FailedSwitch(self.server.service, self.why, self.reason, serves, self.downtime)
+
+    def _serves(self) -> bool:
+        """Return whether a version of the server serves, or what it was to replace."""
+        running = any(each.running_spec(self.server.service) for each in (self.backend, self.other))
+        return running or any_serves(self.system, self.given.replaced)
 
     def step(self, state: State) -> Outcome:
         """Perform the step of a state. A file that cannot be written fails the step."""
@@ -139,6 +153,7 @@ class Switch:
             self.system.warn(line)
         self.failure = FailedError(error.message, error.fix)
         self.why = self.why or error.message
+        self.reason = self.reason or self.candidate.reason or find_reason(error.log)
         return Outcome.FAILED
 
     def leave(self, *, done: bool) -> None:
@@ -322,7 +337,10 @@ class Switch:
         """Stop the new version, with its last lines."""
         for line in self.backend.log(self.server.service, lines):
             self.system.warn(line)
-        self.why, self.failure = why, FailedError(message)
+        self.reason = find_reason(self.backend.log(self.server.service, LINES))
+        # A bad response is a reason by itself.
+        self.why = f"{why}: {self.reason}" if self.reason and not self.proof else why
+        self.failure = FailedError(message)
         self.backend.stop_failed(self.server)
 
     def prove(self) -> Outcome:
@@ -385,6 +403,8 @@ class Switch:
             )
         if not self.together:
             system.remove(server.refused)
+        if self.proof and (speeds := parse_speeds(self.proof.speeds)):
+            system.send(StartedServer(server.service, speeds[-1].rate))
         return Outcome.OK
 
     def clean(self) -> Outcome:
@@ -426,6 +446,7 @@ class Switch:
             clear_untried(system, server.kept)
             self._note(last)
             seconds = system.now() - began
+            self.downtime = system.now() - self.stopped
             self.failure = FailedError(
                 f"{server.service} serves again as before, spec {last.spec}, after {seconds:.0f} s: "
                 f"what is declared did not, since {self.why}",

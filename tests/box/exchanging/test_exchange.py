@@ -265,7 +265,7 @@ def cut_off(bench: Bench, moment: str, *, on_host: bool) -> None:
             bench.sh(KILL_PROGRAM, check=False)
         return True
 
-    bench.killed(signal.SIGKILL, later, [HERD, "up", "--yes", "--retry"])
+    bench.killed(signal.SIGKILL, later, [HERD, "up", "-v", "--yes", "--retry"])
     bench.sh("flock -w 120 /run/llamaherd/locks/host true")
 
 

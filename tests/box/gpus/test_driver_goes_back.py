@@ -18,7 +18,7 @@ pytestmark = [only_13]
 REFUSED, HANGS = "610.43.02", "620.10.01"
 KEPT = "/var/lib/llamaherd/driver-before"
 PLACES = f"{KEPT} /etc/systemd/system/llamaherd-driver-undo.service /run/llamaherd/driver-armed"
-UP = [HERD, "up", "--yes"]
+UP = [HERD, "up", "-v", "--yes"]
 
 
 @pytest.fixture

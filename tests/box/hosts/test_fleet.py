@@ -66,7 +66,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         for name, host in hosts.items():
             host.up()
             fleet.declare(name)
-        ended = fleet.herd("up")
+        ended = fleet.herd("up", "-v")
         assert ended.code == 0, ended.output
         yield fleet
     finally:
@@ -133,7 +133,7 @@ def something_to_do(fleet: Fleet) -> Callable[[], None]:
 
 def ends_alone(fleet: Fleet, words: str, help_: str) -> None:
     """`up` and `verify` say the same of the sick rig, once, and end with 1."""
-    up = fleet.herd("up")
+    up = fleet.herd("up", "-v")
     assert up.code == 1, up.output
     said = re.findall(rf"\[{SICK}\] +(.*)\n +help: (.*)", up.output)
     assert [(words in sentence, help_ in way) for sentence, way in said] == [(True, True)], up.output
@@ -176,7 +176,7 @@ def test_a_host_that_cannot_be_used(fleet: Fleet, something_to_do: Callable[[], 
 def test_start_files_may_print_what_they_like(fleet: Fleet) -> None:
     fleet.sh(SICK, rf"cp -a {BASHRC} /root/bashrc; sed -i '1i echo hello; printf \"caf\\351 \\033[31m\"' {BASHRC}")
     try:
-        up = fleet.herd("up", SICK)
+        up = fleet.herd("up", "-v", SICK)
         verify = fleet.herd("verify", SICK)
     finally:
         fleet.sh(SICK, f"cp -a /root/bashrc {BASHRC}")

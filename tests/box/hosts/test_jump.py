@@ -141,7 +141,7 @@ def without_jump(behind: Behind) -> Iterator[Behind]:
 
 def say_alike(behind: Behind, sentence: str) -> None:
     """All commands end with 1, and with this sentence and the same way out."""
-    said = {command: behind.herd(*command.split()) for command in ("preflight", "verify", "models list", "up")}
+    said = {command: behind.herd(*command.split()) for command in ("preflight", "verify", "models list", "up -v")}
     for command, ended in said.items():
         assert (command, ended.code) == (command, 1), ended.output
         assert sentence in ended.output, ended.output
@@ -154,7 +154,7 @@ def test_the_rig_is_reached_and_brought_up_by_every_command(behind: Behind) -> N
         assert ended.code == 0, ended.output
     assert behind.rig.exec("ls", GATE, check=False) == ""
 
-    ended = behind.herd("up")
+    ended = behind.herd("up", "-v")
     assert ended.code == 0, ended.output
     assert ended.changes
     assert behind.rig.exec("ls", GATE).strip() == GATE
@@ -162,7 +162,7 @@ def test_the_rig_is_reached_and_brought_up_by_every_command(behind: Behind) -> N
     for arguments in (("verify",), ("models", "list"), ("preflight",)):
         ended = behind.herd(*arguments)
         assert ended.code == 0, ended.output
-    for again in (behind.herd("up"), behind.run(*PYINFRA)):
+    for again in (behind.herd("up", "-v"), behind.run(*PYINFRA)):
         assert (again.code, again.changes) == (0, 0), again.output
 
     behind.rig.exec("rm", GATE)

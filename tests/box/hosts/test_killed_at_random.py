@@ -33,7 +33,7 @@ def test_every_run_goes_on_from_where_another_was_killed(tmp_path: Path) -> None
         bench = Bench(box, tmp_path / "box.yaml")
         bench.declare(lambda _: None)
         with compiling(box, downloads.LLAMA_CPP):
-            bench.expect(0, "up", "--yes", seconds=COMPILED)
+            bench.expect(0, "up", "-v", "--yes", seconds=COMPILED)
         for number in range(1, MOST_ROUNDS + 1):
             wrong = tried(bench, drawn(seed, number, IN_A_ROUND, AGAIN))
             assert not wrong, f"{wrong}\n{again} --only {number}"

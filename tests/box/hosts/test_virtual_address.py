@@ -37,7 +37,7 @@ class Pair:
 
     def up(self) -> Ended:
         """What is declared of both, but for servers."""
-        return self.herd("up", *(word for part in PARTS for word in ("--only", part)))
+        return self.herd("up", "-v", *(word for part in PARTS for word in ("--only", part)))
 
     def sh(self, name: str, script: str, *, check: bool = True) -> str:
         """A shell script on a host, past SSH."""

@@ -77,7 +77,7 @@ def test_from_an_empty_folder_to_a_host_that_serves(home: Home) -> None:
         assert said.code == 0, said.output
 
     with compiling(home.host, downloads.LLAMA_CPP):
-        first = home.run(herd("up", "-i", "fleet"))
+        first = home.run(herd("up", "-v", "-i", "fleet"))
     assert first.code == 0, first.output
     verified = home.installed.run(herd("--json", "verify", "box", "-i", "fleet"), home.folder)
     assert verified.returncode == 0, verified.stdout + verified.stderr
@@ -86,5 +86,5 @@ def test_from_an_empty_folder_to_a_host_that_serves(home: Home) -> None:
 
     again = home.run(home.installed.pyinfra("inventory.py", "deploy.py", "-y"), "fleet")
     assert (again.code, again.changes) == (0, 0), again.output
-    checkout = run([HERD, "-i", str(fleet), "up"], {**os.environ, "PYINFRA_PROGRESS": "off"})
+    checkout = run([HERD, "-i", str(fleet), "up", "-v"], {**os.environ, "PYINFRA_PROGRESS": "off"})
     assert (checkout.code, checkout.changes) == (0, 0), checkout.output

@@ -37,7 +37,7 @@ def test_herd_up_says_that_it_was_interrupted(bench: Bench) -> None:
     rig = bench.rig()
     rig["instances"]["chat"]["context"] = 2560
     bench.declare(rig)
-    ended = bench.killed(signal.SIGINT, lambda line: "starting llama-" in line, [HERD, "up"])
+    ended = bench.killed(signal.SIGINT, lambda line: "starting llama-" in line, [HERD, "up", "-v"])
     assert ended.code == 130, ended.output
     assert "interrupted" in ended.output
     assert "Traceback" not in ended.output, ended.output

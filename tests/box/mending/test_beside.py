@@ -186,7 +186,7 @@ def test_a_switch_that_is_killed_with_all_its_scripts(bench: Bench, moment: str)
         bench.sh(f"for n in $(seq 600); do if {moment}; then break; fi; sleep 0.02; done; {KILL_PROGRAM}")
         return True
 
-    bench.killed(signal.SIGKILL, kill, [HERD, "up", "--yes"])
+    bench.killed(signal.SIGKILL, kill, [HERD, "up", "-v", "--yes"])
     assert bench.sh("ls /run/systemd/system | grep beside-chat")
     assert bench.answers("chat")
     ended, _, failed = asked_meanwhile(bench, "chat", lambda: bench.up("--yes"))
@@ -201,7 +201,7 @@ def test_what_is_beside_is_gone_with_a_boot(bench: Bench) -> None:
     rig = bench.rig()
     rig["instances"]["chat"]["context"] = 1280
     bench.declare(rig)
-    bench.killed(signal.SIGKILL, lambda line: "llama-chat itself restarts" in line, [HERD, "up", "--yes"])
+    bench.killed(signal.SIGKILL, lambda line: "llama-chat itself restarts" in line, [HERD, "up", "-v", "--yes"])
     subprocess.run(["docker", "restart", "-t", "0", bench.host.name], check=True, stdout=subprocess.DEVNULL)
     bench.host.up()
     bench.finishes()

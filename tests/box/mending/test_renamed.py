@@ -122,7 +122,7 @@ def test_a_rename_that_is_cut_off(bench: Bench, boots: bool) -> None:
             subprocess.run(["docker", "restart", "-t", "0", bench.host.name], check=True, stdout=subprocess.DEVNULL)
         return True
 
-    bench.killed(signal.SIGKILL, as_it_loads, [HERD, "up", "--yes"])
+    bench.killed(signal.SIGKILL, as_it_loads, [HERD, "up", "-v", "--yes"])
     if boots:
         bench.host.up()
     bench.sh("flock -w 120 /run/llamaherd/locks/host true", check=False)

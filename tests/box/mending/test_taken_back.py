@@ -67,7 +67,9 @@ def test_a_switch_goes_on_without_the_run_that_began_it(bench: Bench) -> None:
     before = bench.running()
     spec = bench.sh(SPEC)
     declare(bench, no_answer)
-    bench.killed(signal.SIGKILL, lambda line: "starting llama-chat.service" in line, [HERD, "up", "--yes", "--retry"])
+    bench.killed(
+        signal.SIGKILL, lambda line: "starting llama-chat.service" in line, [HERD, "up", "-v", "--yes", "--retry"]
+    )
     # It has the lock until it has come to its end.
     bench.sh("flock -w 120 /run/llamaherd/locks/host true")
     assert bench.sh(SPEC) == spec
@@ -90,7 +92,7 @@ def test_what_was_cut_off_before_it_answered_is_not_taken_for_good(bench: Bench,
         bench.sh(AS_IT_LOADS)
         return True
 
-    bench.killed(signal.SIGKILL, as_it_loads, [HERD, "up", "--yes", "--retry"])
+    bench.killed(signal.SIGKILL, as_it_loads, [HERD, "up", "-v", "--yes", "--retry"])
     if boots:
         subprocess.run(["docker", "restart", "-t", "0", bench.host.name], check=True, stdout=subprocess.DEVNULL)
         bench.host.up()

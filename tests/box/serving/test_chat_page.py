@@ -251,7 +251,7 @@ def test_another_key_makes_it_anew_and_logins_stay(page: Page) -> None:
 def test_a_run_that_is_killed_is_gone_on_with(page: Page) -> None:
     """The program on its host goes on without it, and the next run waits for that."""
     page.bench.sh(f"docker rm -f {NAME}")
-    page.bench.killed(signal.SIGKILL, lambda line: "starting the chat page" in line, [HERD, "up", "--yes"])
+    page.bench.killed(signal.SIGKILL, lambda line: "starting the chat page" in line, [HERD, "up", "-v", "--yes"])
     page.up()
     page.serves_as_declared()
     page.settled()

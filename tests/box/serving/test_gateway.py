@@ -239,7 +239,7 @@ def test_a_change_of_both_servers_of_a_model_is_seen_by_nobody(pair: Bench, keys
 
 def test_a_run_that_is_killed_leaves_no_server_out(pair: Bench, keys: Keys) -> None:
     smaller(pair, 3072)
-    pair.killed(signal.SIGKILL, lambda line: "sends no new requests to box.chat" in line, [HERD, "up", "--yes"])
+    pair.killed(signal.SIGKILL, lambda line: "sends no new requests to box.chat" in line, [HERD, "up", "-v", "--yes"])
     assert states(pair)["box.chat"] == "draining"
     assert "box.chat is drained by `herd up` or a measurement" in pair.herd("gateway", "status").output
     # The timer would do it in some minutes: here it does so now, as the next run does, too.

@@ -139,7 +139,9 @@ def test_a_port_of_another_is_not_taken(bench: Bench) -> None:
 def test_a_run_for_a_part_that_is_killed_ends_the_same(bench: Bench) -> None:
     before = bench.running()
     moved(bench)
-    bench.killed(signal.SIGKILL, lambda line: "starting llama-chat" in line, [HERD, "up", "--yes", "--only", "chat"])
+    bench.killed(
+        signal.SIGKILL, lambda line: "starting llama-chat" in line, [HERD, "up", "-v", "--yes", "--only", "chat"]
+    )
     ended = bench.up("--yes", "--only", "chat")
     assert ended.code == 0, ended.output
     bench.unchanged(before, "chat")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from llamaherd.onhost.servers import FailedSwitch
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError
 from roles.serve.onhost.model import (
     ArgumentCheck,
@@ -387,3 +388,36 @@ def test_a_switch_that_is_done_changes_nothing_more() -> None:
     assert one_run(on, NEW, "chat") == ""
     assert settled(on, NEW, "chat") == ""
     assert on.running("llama-chat") == AFTER
+
+
+def test_what_failed_is_sent_with_the_engines_own_reason() -> None:
+    """For the screen: why, the line of the log, whether anything serves, and how long nothing did."""
+    on = host()
+    on.fates[AFTER] = "does not load"
+    why = one_run(on, NEW, "chat")
+    failed = on.values[-1]
+    assert isinstance(failed, FailedSwitch)
+    assert (failed.service, failed.serves) == ("llama-chat", True)
+    assert failed.reason == "the engine reports: out of memory"
+    assert failed.why.endswith(f" of 300: {failed.reason}")
+    assert failed.reason in why
+    assert failed.downtime is not None
+    assert failed.downtime > 0
+
+
+def test_of_what_was_never_stopped_no_downtime_is_sent() -> None:
+    wrong = Ended(1, "", "error: invalid argument: --contxt\n")
+    on = host(ends={"--version": wrong})
+    failure(on, given(on, arguments=(ArgumentCheck("/b/llama-server", ("--contxt",), "llama-chat"),)))
+    failed = on.values[-1]
+    assert isinstance(failed, FailedSwitch)
+    assert (failed.serves, failed.downtime, failed.reason) == (True, None, "error: invalid argument: --contxt")
+
+
+def test_a_response_that_is_bad_is_a_reason_by_itself() -> None:
+    on = host()
+    on.fates[AFTER] = "does not answer"
+    one_run(on, NEW, "chat")
+    failed = on.values[-1]
+    assert isinstance(failed, FailedSwitch)
+    assert failed.why == "it does not answer a prompt"

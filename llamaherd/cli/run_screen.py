@@ -1,0 +1,223 @@
+"""The screen of `herd up`: a live line for each host, or lines in a log; what failed, and what serves in the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from llamaherd.cli.change_lines import thing
+from llamaherd.cli.common import echo
+from llamaherd.inventory.schema import Rig
+from llamaherd.onhost.log_reason import find_reason
+from llamaherd.onhost.servers import FailedSwitch
+from llamaherd.plan import InstancePlan, Plan
+from llamaherd.role.changes import Change, SendFile
+from llamaherd.text.numbers import show_seconds, show_size
+from llamaherd.text.terminal import one_line
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from llamaherd.deploy.run_state import Failure
+
+LONG_STEP = 2.0
+"""Seconds from which on a step is shown with its time once it has ended."""
+_MOST_STEP = 100
+_WHOLE = ("connection", "preflight | can the plan be applied?")
+"""Tasks whose failures are of the whole host."""
+
+
+@dataclass
+class HostRow:
+    """What a host does now: its step, the last line of its progress, and when both began."""
+
+    began: float
+    step: str = ""
+    step_began: float = 0.0
+    detail: str = ""
+    ended: float | None = None
+
+
+@dataclass
+class RunScreen:
+    """Shows the steps of hosts. `write` prints a line that stays; `clock` returns seconds.
+
+    With `details`, lines of progress stay as well: in a log there is no live line.
+    """
+
+    write: Callable[[str], None]
+    clock: Callable[[], float] = monotonic
+    details: bool = True
+    rows: dict[str, HostRow] = field(default_factory=dict)
+
+    def row(self, rig: str) -> HostRow:
+        """Return the row of a host, which begins with its first step."""
+        return self.rows.setdefault(rig, HostRow(self.clock()))
+
+    def begin(self, rig: str, changes: Sequence[Change]) -> None:
+        """Show that changes begin, which are made together."""
+        row, step = self.row(rig), " and ".join(map(_step, changes))
+        row.step, row.step_began, row.detail = one_line(step, _MOST_STEP), self.clock(), ""
+        if self.details:
+            self.write(f"{rig}: {row.step}")
+
+    def end(self, rig: str) -> None:
+        """Show how long the step took, if that was long."""
+        row = self.row(rig)
+        seconds = self.clock() - row.step_began
+        if row.step and seconds >= LONG_STEP:
+            self.write(f"{rig}: {row.step}: {show_seconds(seconds)}")
+        row.step = row.detail = ""
+
+    def detail(self, rig: str, line: str) -> None:
+        """Show a line of progress."""
+        self.row(rig).detail = line
+        if self.details and line.strip():
+            self.write(f"{rig}:   {line}")
+
+    def note(self, rig: str, line: str) -> None:
+        """Show a line that stays."""
+        self.write(f"{rig}: {line}")
+
+    def finish(self, rig: str) -> None:
+        """Note that the run has ended on this host."""
+        row = self.row(rig)
+        row.ended, row.step, row.detail = self.clock(), "", ""
+
+    def seconds(self, rig: str) -> float:
+        """Return how long the run of a host took."""
+        row = self.row(rig)
+        return (row.ended if row.ended is not None else self.clock()) - row.began
+
+
+def _step(change: Change) -> str:
+    """Return what a change does; of a file that is sent, with its size."""
+    size = ""
+    if isinstance(change.how, SendFile):
+        with suppress(OSError):
+            size = f" ({show_size(change.how.local.stat().st_size)})"
+    return f"{change.action} {thing(change)}{size}"
+
+
+@contextmanager
+def run_screen(rigs: Mapping[str, object]) -> Iterator[RunScreen]:
+    """Yield the screen of a run over these rigs: on a terminal with a live line for each, else with lines."""
+    if not sys.stderr.isatty():
+        stream = sys.stderr  # the run hides what others write to sys.stderr
+        screen = RunScreen(lambda line: print(line, file=stream, flush=True))
+        for rig in rigs:
+            screen.row(rig)
+        yield screen
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(file=sys.stderr, highlight=False)
+    live = RunScreen(lambda line: console.print(line, markup=False, soft_wrap=True), details=False)
+    for rig in rigs:
+        live.row(rig)
+    lines = Live(
+        console=console,
+        get_renderable=lambda: live_lines(live),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    with lines:
+        yield live
+
+
+def live_lines(screen: RunScreen) -> RenderableType:
+    """Return a line for each host: how long its run takes, its step, and the last line of its progress."""
+    from rich.console import Group
+    from rich.text import Text
+
+    now, width = screen.clock(), max(map(len, screen.rows))
+    lines = []
+    for rig, row in screen.rows.items():
+        seconds = (row.ended if row.ended is not None else now) - row.began
+        step = (
+            f"{row.step} ({now - row.step_began:.0f} s)" if row.step else "inspecting" if row.ended is None else "done"
+        )
+        line = Text(no_wrap=True, overflow="ellipsis")
+        line.append(f"{rig:{width}}", "bold").append(f"  {seconds:4.0f} s  {step}").append(f"  {row.detail}", "dim")
+        lines.append(line)
+    return Group(*lines)
+
+
+def failure_lines(rig: str, failure: Failure) -> list[str]:
+    """Return what a user reads of a failure: what failed, the engine's own reason, what serves now, what to type."""
+    cross = marks()[1]
+    if failure.switch is None:
+        reason = find_reason(failure.log)
+        task = f"{failure.task.rpartition(' | ')[2]}: " if failure.task not in _WHOLE else ""
+        return [
+            f"{rig} {cross} {task}{failure.message}",
+            *([f"  reason: {reason}"] if reason and reason not in failure.message else []),
+            *(f"  help: {line.removeprefix('  help: ')}" for line in failure.help.splitlines()),
+        ]
+    switch = failure.switch
+    why = switch.why.removesuffix(f": {switch.reason}") if switch.reason else switch.why
+    return [
+        f"{rig} {cross} {switch.service.removeprefix('llama-')}: {one_line(why)}",
+        *([f"  engine: {switch.reason}"] if switch.reason and switch.reason not in why else []),
+        f"  {_what_serves(switch)}",
+        f"  help: {_what_to_type(rig, failure)}",
+    ]
+
+
+def _what_serves(switch: FailedSwitch) -> str:
+    if not switch.serves:
+        return "no version of it serves now"
+    if switch.downtime is None:
+        return "the running version serves as before, without downtime"
+    return f"the previous version serves again, after {show_seconds(switch.downtime)} of downtime"
+
+
+def _what_to_type(rig: str, failure: Failure) -> str:
+    if failure.help and "--retry" not in failure.help:
+        return failure.help.replace("\n", " ")
+    return f"change the inventory and run `herd up {rig}`, or try it again with its log: `herd up {rig} --retry -v`"
+
+
+def served_lines(rig: Rig, plan: Plan, speeds: Mapping[str, float]) -> Iterator[str]:
+    """Yield each server that a run has applied: its URL, and its speed, if it was measured."""
+    width = max((len(instance.name) for instance in plan.chosen), default=0)
+    for instance in plan.chosen:
+        speed = speeds.get(instance.service)
+        shown = f"  {speed:.1f} tokens/s" if speed else ""
+        yield f"  {instance.name:{width}}  {server_url(rig, instance)}{shown}"
+
+
+def server_url(rig: Rig, instance: InstancePlan) -> str:
+    """Return where clients reach a server, or where programs on its own host do."""
+    endpoint = instance.endpoint
+    if endpoint.for_others:
+        return endpoint.url("/v1", address=rig.connect.host)
+    return f"{endpoint.url('/v1')} on the host alone"
+
+
+def next_command(planned: Mapping[str, tuple[Rig, Plan]]) -> str:
+    """Return the command to type after a run: a chat with the first server that chats, else a verification."""
+    for name, (_, plan) in planned.items():
+        for instance in plan.chosen:
+            flags = [word for word in instance.server.arguments if word.startswith("--")]
+            if not any("embed" in flag or "rerank" in flag for flag in flags):
+                return f"herd chat {name}/{instance.name}"
+    return f"herd verify {' '.join(planned)}"
+
+
+def print_done(name: str, rig: Rig, plan: Plan, seconds: float, speeds: Mapping[str, float]) -> None:
+    """Print that a rig is up to date, and what it serves."""
+    echo(f"{name} {marks()[0]} {show_seconds(seconds)}")
+    for line in served_lines(rig, plan, speeds):
+        echo(line)
+
+
+def marks() -> tuple[str, str]:
+    """Return the marks of success and of failure that stdout can show."""
+    return ("✓", "✗") if (sys.stdout.encoding or "").lower().startswith("utf") else ("ok", "FAILED")
