@@ -23,51 +23,45 @@ from llamaherd.host.signals import END_SIGNALS
 from llamaherd.text.terminal import MOST_MESSAGE, one_line
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
-    "Write an inventory": {
+    "Start": {
         "init": "Create a fleet folder with a first rig.",
         "add": "Declare an instance of a model where it fits on a rig.",
-        "check": "Report mistakes in an inventory or in a recipe.",
-        "edit": "Edit the file of a rig, and check it before it is saved.",
-        "explain": "Print the page of a finding, or another page of docs/.",
-        "fit": "Show whether a model fits on given GPUs, and how.",
-        "lock": "Resolve tags and branches to exact versions.",
-        "outdated": "Show locked and newest versions of engines, images and models.",
-        "schema": "Print the JSON Schema of a file, for editors.",
-    },
-    "Change hosts": {
-        "plan": "Show what `herd up` would change.",
-        "diff": "The same as `herd plan`.",
-        "show": "Show the desired state of each host.",
-        "preflight": "Compare each host with the plan, without changing it.",
         "up": "Apply the plan to the hosts.",
+        "chat": "Chat with a running server.",
+        "open": "Open a server's own page in the browser.",
+    },
+    "Change": {
+        "edit": "Edit the file of a rig, and check it before it is saved.",
+        "check": "Report mistakes in an inventory or in a recipe.",
+        "plan": "Show what `herd up` would change.",
         "upgrade": "Move to the newest versions, and apply them.",
+        "rollback": "Restore the servers of an earlier release.",
         "stop": "Stop a server, or all servers of a rig.",
         "start": "Start a server, or all servers of a rig.",
         "restart": "Restart a server, or all servers of a rig.",
         "pause": "Stop a server for some time, so that its GPUs are free.",
         "resume": "End the pause of a server, or of all servers of a rig.",
-        "history": "List the releases of each host.",
-        "rollback": "Restore the servers of an earlier release.",
-        "unlock": "Break the lock of a run on a host.",
-        "models": "List the models on the hosts, or remove unused ones.",
-        "prune": "Remove unused builds, images, models and caches.",
     },
-    "Check and measure": {
+    "Look": {
         "status": "Show servers, streams, speeds and GPUs of the fleet.",
         "logs": "Print the log of a server.",
-        "top": "Show what each server process takes, refreshed.",
+        "top": "Show GPU memory, watts and speed of each server process.",
         "verify": "Check the running servers against the plan.",
-        "doctor": "Report what is wrong here and on the hosts, with the fix.",
-        "support-bundle": "Write what explains a fault into one file, without secrets.",
+        "doctor": "Report what is wrong here and on the hosts, and the fix.",
+        "show": "Show the desired state of each host.",
+        "history": "List the releases of each host.",
+        "outdated": "Show locked and newest versions of engines, images and models.",
+        "models": "List the models on the hosts, or remove unused ones.",
+        "ssh": "Open a shell on a host, or run a command there.",
+    },
+    "Measure": {
         "bench": "Measure how fast a running server is.",
         "compare": "Compare two measurements, with a verdict on each speed.",
         "tune": "Search for settings that make an instance faster.",
         "report": "Show all measurements on one page.",
+        "fit": "Show whether a model fits on given GPUs, and how.",
     },
-    "Serve users": {
-        "chat": "Chat with a running server.",
-        "open": "Open a server's own page in the browser.",
-        "ssh": "Open a shell on a host, or run a command there.",
+    "People": {
         "gateway": "Show the state of the gateway, or print its CA.",
         "users": "Manage gateway users and their API keys.",
         "clients": "Print the settings with which a program uses the gateway.",
@@ -75,10 +69,19 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "ready": "Send requests to a drained server again.",
         "monitoring": "Write Grafana dashboards, or a timer that reports drift.",
     },
-    "Shell": {
+    "Other": {
+        "lock": "Resolve tags and branches to exact versions.",
+        "preflight": "Compare each host with the plan, without changing it.",
+        "diff": "The same as `herd plan`.",
+        "prune": "Remove unused builds, images, models and caches.",
+        "unlock": "Break the lock of a run on a host.",
+        "support-bundle": "Write what explains a fault into one file, without secrets.",
+        "explain": "Print the page of a finding, or another page of docs/.",
+        "schema": "Print the JSON Schema of a file, for editors.",
         "completion": "Print the completion script of a shell.",
     },
 }
+"""The commands by what you want to do, each group with the most frequent ones first."""
 
 
 MODULES: Mapping[str, str] = {
@@ -196,10 +199,11 @@ def _ended(number: int, _frame: object) -> NoReturn:
     cls=Herd,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="\b\nExamples:\n"
-    "  herd check                      report mistakes in your fleet\n"
-    "  herd plan box                   show what `herd up` would change\n"
-    "  herd up box && herd verify box  apply the plan, and check the running servers\n"
-    "  herd up -i ~/fleet              use another inventory",
+    "  herd init ~/fleet --from attic.lan  describe a host as a rig, with a model that fits\n"
+    "  herd up                             apply the plan: build, fetch, start and check the servers\n"
+    "  herd chat                           talk to a server\n"
+    "  herd plan && herd up attic          show what changes, and apply it to one rig\n"
+    "  herd logs attic/chat -f             follow the log of a server",
 )
 @inventory_option
 @json_option
