@@ -27,7 +27,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "init": "Create a fleet folder with a first rig.",
         "add": "Declare an instance of a model where it fits on a rig.",
         "check": "Report mistakes in an inventory or in a recipe.",
-        "edit": "Edit the file of a rig, and check it before it is saved.",
+        "edit": "Open the file of a rig in an editor, and check it.",
         "explain": "Print the page of a finding, or another page of docs/.",
         "fit": "Show whether a model fits on given GPUs, and how.",
         "lock": "Resolve tags and branches to exact versions.",
