@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from llamaherd.lock import Lock
 
 EDITORS = ("nano", "vim", "vi")
-"""The editors that are looked for if neither VISUAL nor EDITOR is set."""
+"""The editors to try if neither VISUAL nor EDITOR is set, the first that is installed."""
 
 
 @click.command()
