@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from llamaherd.lock import Lock
 
 EDITORS = ("nano", "vim", "vi")
-"""The editors that are looked for if neither VISUAL nor EDITOR is set."""
+"""The editors to try if neither VISUAL nor EDITOR is set, the first that is installed."""
 
 
 @click.command()
@@ -40,7 +40,7 @@ EDITORS = ("nano", "vim", "vi")
 @inventory_option
 @click.pass_obj
 def edit(inventory: Path | None, rig: str | None) -> None:
-    """Edit the file of a rig, and check it before it is saved.
+    """Open the file of a rig in an editor, and check it.
 
     The editor is VISUAL, else EDITOR, else nano, vim or vi. It opens a copy. If the copy has errors, `herd edit` prints
     them and offers to edit again or to discard the changes. The file is replaced in one step and keeps its mode. FILE

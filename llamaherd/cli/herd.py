@@ -31,7 +31,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "open": "Open a server's own page in the browser.",
     },
     "Change": {
-        "edit": "Edit the file of a rig, and check it before it is saved.",
+        "edit": "Open the file of a rig in an editor, and check it.",
         "check": "Report mistakes in an inventory or in a recipe.",
         "plan": "Show what `herd up` would change.",
         "upgrade": "Move to the newest versions, and apply them.",

@@ -12,7 +12,7 @@ _VERSION = re.compile(r"(?<![\w.])(v?)(\d{1,9}(?:\.\d{1,9}){1,3})(?![\w.])|(?<![
 
 @dataclass(frozen=True)
 class TagVersion:
-    """The version in a tag, and the text around it, which tells the variants of a release apart."""
+    """The version in a tag, and the text around it, which differs between the variants of a release."""
 
     before: str
     numbers: tuple[int, ...]

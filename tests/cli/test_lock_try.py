@@ -107,6 +107,7 @@ def test_a_missing_file_is_reported_before_the_host_is_changed(
     (tmp_path / "box.yaml").write_text(yaml.safe_dump(changed(cpu_rig(), changes)))
     write_lock(tmp_path / "herd.lock", old)
     monkeypatch.setenv("CHAT_KEY", KEY)
+    monkeypatch.delenv("COLUMNS", raising=False)  # no line is wrapped
     with pytest.raises(SystemExit) as ended:
         try_lock(tmp_path, tmp_path, new, "box", yes=True, lock_wait=0)
     assert ended.value.code == 1

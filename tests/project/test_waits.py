@@ -16,6 +16,7 @@ PROGRAMS = sorted(
 SCRIPTS = sorted(file for file in (ROOT / "templates").rglob("*") if file.suffix in (".sh", ".j2"))
 
 KNOWN = {
+    "llamaherd/cli/edit.py": "subprocess.run([*self.editor, str(self.copy)], check=False)",  # for the user, who edits
     "llamaherd/onhost/fetch/transfer.py": "self._changed.wait()",  # for threads, whose requests have totals
 }
 """Waits without a limit of their own, by file."""
