@@ -15,7 +15,7 @@ from llamaherd.cli.common import inventory_option, json_option, rigs_argument
 @json_option
 @click.pass_obj
 def doctor(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
-    """Report what is wrong on this machine and on the hosts, with the fix.
+    """Report what is wrong here and on the hosts, with the fix.
 
     On this machine, it checks Python, the ssh client, keys, disk, inventory, lock and hub. On each host, it checks the
     connection, sudo, clock, disk, GPUs, failed units, an interrupted run, and all that `herd preflight` checks. It

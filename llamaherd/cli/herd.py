@@ -55,7 +55,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Check and measure": {
         "status": "Show servers, streams, speeds and GPUs of the fleet.",
         "logs": "Print the log of a server.",
-        "top": "Show what each server process takes, refreshed.",
+        "top": "Show what each server process takes.",
         "verify": "Check the running servers against the plan.",
         "doctor": "Report what is wrong here and on the hosts, with the fix.",
         "support-bundle": "Write what explains a fault into one file, without secrets.",

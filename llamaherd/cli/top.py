@@ -27,9 +27,10 @@ EVERY = 2.0
 @json_option
 @click.pass_obj
 def top(inventory: Path | None, rigs: tuple[str, ...], every: float, once: bool, as_json: bool) -> None:
-    """Show what each server process takes: GPU memory, watts, processor, streams, context and tokens per second.
+    """Show what each server process takes.
 
-    It also shows other programs on the GPUs. Watts and load are those of the whole GPU. All hosts are queried at the
+    The table has GPU memory, watts, processor, streams, context and tokens per second. It is refreshed on a terminal,
+    and also shows other programs on the GPUs. Watts and load are those of the whole GPU. All hosts are queried at the
     same time, and none is changed.
 
     Exit codes: 0 all servers are up; 1 a server is down, or a host cannot be reached; 2 the inventory is unusable;
