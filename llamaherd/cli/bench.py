@@ -28,7 +28,7 @@ from llamaherd.cli.common import (
 )
 from llamaherd.cli.progress import measuring_progress
 from llamaherd.cli.rigs import plans_or_exit
-from llamaherd.cli.targets import complete_targets, second_word_argument, split_words
+from llamaherd.cli.targets import complete_rigs_and_targets, second_word_argument, split_words
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet.drain import drained
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
@@ -121,7 +121,7 @@ class _Time(click.ParamType[int]):
 
 
 @click.command()
-@click.argument("rig", metavar="[RIG[/INSTANCE]]", required=False, shell_complete=complete_targets)
+@click.argument("rig", metavar="[RIG[/INSTANCE]]", required=False, shell_complete=complete_rigs_and_targets)
 @second_word_argument
 @click.option(
     "--time", "seconds", type=_Time(), default="3m", show_default=True, metavar="TIME", help="The longest duration."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from llamaherd.cli.common import complete_instances, declared_rigs, echo
+from llamaherd.cli.common import complete_instances, complete_rigs, declared_rigs, echo
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.diagnostics.spelling import nearest_name
 
@@ -39,11 +39,17 @@ def complete_targets(context: click.Context, _parameter: click.Parameter, typed:
     return [CompletionItem(name) for name in found or [str(name) for name in names if name.instance.startswith(typed)]]
 
 
+def complete_rigs_and_targets(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Return the rigs that begin with a word; after a slash, or if there is none, the `RIG/INSTANCE`."""
+    found = [] if "/" in typed else complete_rigs(context, parameter, typed)
+    return found or complete_targets(context, parameter, typed)
+
+
 target_argument = click.argument("target", metavar="[RIG/]INSTANCE", shell_complete=complete_targets)
 optional_target_argument = click.argument(
     "target", metavar="[[RIG/]INSTANCE]", required=False, shell_complete=complete_targets
 )
-rig_or_target_argument = click.argument("rig", metavar="RIG[/INSTANCE]", shell_complete=complete_targets)
+rig_or_target_argument = click.argument("rig", metavar="RIG[/INSTANCE]", shell_complete=complete_rigs_and_targets)
 second_word_argument = click.argument("instance", metavar="", required=False, shell_complete=complete_instances)
 """The instance in the old spelling `RIG INSTANCE`."""
 servers_argument = click.argument(

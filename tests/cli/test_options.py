@@ -21,7 +21,7 @@ from tests.support.rigs import ROOT, changed, cpu_rig
 WITHOUT_INVENTORY = ("completion", "explain", "init", "monitoring", "schema", "users")
 WITHOUT_JSON = (
     *("clients", "completion", "drain", "edit", "explain", "init", "logs", "monitoring", "open", "ready"),
-    *("schema", "rollback", "ssh", "unlock", "up", "upgrade", "users"),
+    *("schema", "rollback", "ssh", "support-bundle", "unlock", "up", "upgrade", "users"),
 )
 
 
@@ -189,6 +189,7 @@ def test_json_where_there_is_none(command: str, fleets: Path) -> None:
         "rollback": ["one"],
         "drain": ["one.chat"],
         "ready": ["one.chat"],
+        "support-bundle": ["-o", fleets / "new"],
     }
     arguments = needed.get(command, [])
     before, after = herd("--json", command, *arguments), herd(command, *arguments, "--json")
