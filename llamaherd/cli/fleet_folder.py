@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,9 @@ from llamaherd.scaffold import (
 )
 from llamaherd.scaffold.hardware import ScaffoldError, inspect_hardware, written_gpus
 from llamaherd.scaffold.proposal import propose_model
+
+_PROMPT_SECONDS = 600
+"""Seconds in which the user confirms the key of a host."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,8 @@ def _inspected_rig(folder: Path, first: FirstRig) -> tuple[str, str]:
     except UnknownHostKeyError:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
-        subprocess.run(host_key_prompt(connect), check=False)
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(host_key_prompt(connect), check=False, timeout=_PROMPT_SECONDS)
         found = inspect_hardware(connect)
     rig = rig_name(first.name, connect.host, found.name)
     measured = measured_lines(folder, found)

@@ -45,7 +45,7 @@ def users() -> None:
 def add(inventory: Path | None, name: str, streams: int | None, models: tuple[str, ...]) -> None:
     """Add a user, and print the key once.
 
-    A user whom fleet.yaml declares already gets the first key.
+    For a user that fleet.yaml declares without a key, make the first key.
 
     \b
     Example:

@@ -61,7 +61,7 @@ def add_user(gateway: DeclaredGateway, name: str, streams: int | None, models: S
 
 
 def declare_missing_key(inventory: Path, name: str) -> None:
-    """Add the file of a key to a user whom fleet.yaml declares without `key`. Raise UserError."""
+    """Add the file of a key to a user that fleet.yaml declares without `key`. Raise UserError."""
     file = (inventory if inventory.is_dir() else inventory.parent) / FLEET
     try:
         data = read_yaml(file).data if file.is_file() else {}
