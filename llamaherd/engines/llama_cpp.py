@@ -83,7 +83,7 @@ class LlamaCpp(LlamaFamily):
             "GGML_CCACHE": "ON",
             "LLAMA_BUILD_TESTS": "OFF",
             "LLAMA_BUILD_EXAMPLES": "OFF",
-            "LLAMA_USE_PREBUILT_UI": "OFF",  # it would be downloaded, of whatever version is newest
+            "LLAMA_USE_PREBUILT_UI": "OFF",  # a download without a locked hash: roles/engines adds the locked page
         }
         if architectures:
             options |= {

@@ -15,7 +15,7 @@ def require_page(target: Target, name: str) -> None:
     if not isinstance(found, Failure) or found.status == _NOT_FOUND:
         raise UserError(
             f"the server of {name} has no page",
-            f"chat on the terminal with `herd chat {name}`; `herd explain serve` describes engines with a page",
+            f"chat on the terminal with `herd chat {name}`; `herd explain serve` lists the engines with a page",
         )
     if found.status != _UNSUPPORTED and found.why != "nonsense":
         raise UserError(f"{name}: {found.message}", found.help)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llamaherd.engines import version_of
 from llamaherd.inventory.schema import Engine, Rig, Source, Version
+from llamaherd.inventory.schema.software import PageArchive
 from llamaherd.lock import Lock
 
 
@@ -35,7 +36,10 @@ def _engine(name: str, engine: Engine, lock: Lock) -> Engine:
     if engine.source and engine.source.ref:
         source = _source(name, engine.source, lock)
         flags = None if source.build_number else version_of(engine)
-        return engine.model_copy(update={"source": source, "flags": engine.flags or flags})
+        built = engine.model_copy(update={"source": source, "flags": engine.flags or flags})
+        locked = lock.ref(str(engine.source.git), engine.source.ref)
+        page = locked.page if locked else None
+        return built.with_page(PageArchive(page.url, page.sha256)) if page else built
     if engine.image and not engine.digest:
         image = pinned_image(engine.image, lock, f"engine `{name}`")
         return engine.model_copy(update={"image": image, "flags": version_of(engine)})

@@ -73,12 +73,20 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
 
 
+class LockedPage(_Frozen):
+    """The archive of the web page that an engine is built with: its URL and sha256."""
+
+    url: HubUrl
+    sha256: Sha256
+
+
 class LockedRef(_Frozen):
-    """An engine's source as declared (git, ref), and the commit of the ref."""
+    """An engine's source as declared (git, ref), the commit of the ref, and the archive of the engine's page."""
 
     git: GitUrl
     ref: OneLineText
     commit: Commit
+    page: LockedPage | None = None
 
 
 class LockedImage(_Frozen):
@@ -216,9 +224,14 @@ class Lock(_Frozen):
         """Return a model of a hub as declared, if it is locked."""
         return self.find(declared.hf, declared.revision, declared.files, declared.mmproj) if declared.hf else None
 
+    def ref(self, git: str, ref: str) -> LockedRef | None:
+        """Return the entry of a ref of a git repository."""
+        return next((each for each in self.engines if (each.git, each.ref) == (git, ref)), None)
+
     def commit(self, git: str, ref: str) -> str | None:
         """Return the commit that a ref of a git repository is locked at."""
-        return next((each.commit for each in self.engines if (each.git, each.ref) == (git, ref)), None)
+        locked = self.ref(git, ref)
+        return locked.commit if locked else None
 
     def digest(self, image: str) -> str | None:
         """Return the digest that an image, named as declared, is locked at: `sha256:…`."""

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pydantic import TypeAdapter, ValidationError
 
 from llamaherd.diagnostics.findings import HubError
-from llamaherd.lock import HubUrl, LockedFile, LockedModel, contradiction
+from llamaherd.lock import HubUrl, LockedFile, LockedModel, LockedPage, contradiction
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -400,6 +400,29 @@ def _fetched(url: str, repo: str, commit: str, files: Sequence[RepoSibling]) -> 
                 raise HubError(f"{address} has other than the {file.size} bytes that the hub lists", "try again")
             locked.append(LockedFile(path=file.rfilename, size=size, sha256=digest.hexdigest()))
     return locked
+
+
+_PAGES = "buckets/ggml-org/llama-ui"
+"""Where the authors of llama.cpp publish the web page of each build (scripts/ui-assets.cmake of b11434)."""
+_MAX_SUM = 4096
+"""Bytes of a file with a sha256."""
+
+
+def page_of(build: int) -> LockedPage | None:
+    """Return the archive of the web page of a build of llama.cpp; None if the hub has none. Raise HubError."""
+    from llamaherd.bounded import BoundedClient, Bounds
+
+    hub = endpoint()
+    url = f"{hub}/{_PAGES}/resolve/b{build}/dist.tar.gz"
+    bounds = Bounds(_MAX_SUM, TIMEOUT)
+    with in_sentences(_api(hub), _PAGES, f"b{build}", TIMEOUT), BoundedClient(bounds) as client:
+        response = client.get(f"{url}.sha256")
+    if response.status_code == 404:
+        return None
+    found = re.match(r"[0-9a-fA-F]{64}(?![0-9a-fA-F])", response.text)
+    if response.status_code != 200 or found is None:
+        raise HubError(f"{url}.sha256 returned status {response.status_code} without a sha256", "try again later")
+    return LockedPage(url=url, sha256=found[0].lower())
 
 
 def _locked(repo: str, file: RepoSibling) -> LockedFile:

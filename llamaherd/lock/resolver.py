@@ -13,6 +13,7 @@ from llamaherd.diagnostics.findings import Finding, HubError, InventoryError, Pl
 from llamaherd.engines import served_whole
 from llamaherd.inventory.schema import Fleet, Rig, Source
 from llamaherd.inventory.schema.fleet_file import FleetFile
+from llamaherd.inventory.schema.software import UPSTREAM
 from llamaherd.inventory.yaml_file import Document
 from llamaherd.lock import (
     Lock,
@@ -20,6 +21,7 @@ from llamaherd.lock import (
     LockedImage,
     LockedLocal,
     LockedModel,
+    LockedPage,
     LockedRef,
     ModelKey,
     git_refs,
@@ -38,6 +40,7 @@ from llamaherd.lock.local_files import (
 )
 from llamaherd.lock.registry import RegistryError, image_name
 from llamaherd.lock.tags import tag_version
+from llamaherd.reference.releases import release_order
 
 UNRESOLVED = Rule(
     "LH034",
@@ -284,17 +287,19 @@ class _Run:
     def refs(self, wants: Mapping[tuple[str, str], WantedName]) -> Iterator[LockedRef]:
         """Resolve engines' refs to commits."""
         for (git, ref), wanted in wants.items():
-            commit = self._kept(self.old.commit(git, ref), wanted)
+            locked = self._kept(self.old.ref(git, ref), wanted)
             try:
-                if commit is None:
+                if locked is None:
                     self.say(f"querying {git_refs.plain_url(git)} for {ref}")
                     found = git_refs.commit_of(git, ref)
-                    commit = found.commit
+                    locked = LockedRef(git=git, ref=ref, commit=found.commit)
                     if found.note:
                         help_ = "rename one of them, or give its `commit`"
                         self.findings.append(UNRESOLVED.at(wanted.place, found.note, help_, "note"))
-                    self._note_tag(ref, wanted, stays=commit == self.old.commit(git, ref))
-                yield LockedRef(git=git, ref=ref, commit=commit)
+                    self._note_tag(ref, wanted, stays=locked.commit == self.old.commit(git, ref))
+                    if page := self._page(git, ref, wanted):
+                        locked = locked.model_copy(update={"page": page})
+                yield locked
             except git_refs.GitError as error:
                 self._failed(wanted, error)
             except ValidationError as error:
@@ -308,6 +313,24 @@ class _Run:
             message = f"`{name}` stays at the tag `{tag}`, which the inventory names"
             help_ = f"`herd upgrade {name}` replaces it by the newest tag"
             self.findings.append(UNRESOLVED.at(wanted.place, message, help_, "note"))
+
+    def _page(self, git: str, ref: str, wanted: WantedName) -> LockedPage | None:
+        """Resolve the page of a build of llama.cpp. Without it, the server is built without a page: no error."""
+        build = release_order(ref)
+        if git.removesuffix(".git") != UPSTREAM["llama.cpp"] or build is None or len(build) > 1:
+            return None
+        try:
+            self.say(f"querying {hub.endpoint()} for the page of b{build[0]}")
+            page = hub.page_of(build[0])
+        except HubError as error:
+            help_ = f"{error.help}; then run `herd lock --upgrade {min(wanted.names)}`"
+            self._warn(wanted.place, f"{ref} is built without a page for browsers: {error.message}", help_)
+            return None
+        if page is None:
+            message = f"{ref} is built without a page for browsers: its authors have published none for b{build[0]}"
+            help_ = "chat with `herd chat`, or choose another build"
+            self.findings.append(UNRESOLVED.at(wanted.place, message, help_, "note"))
+        return page
 
     def images(self, wants: Mapping[str, WantedName]) -> Iterator[LockedImage]:
         """Resolve images to digests."""

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from llamaherd.inventory.schema import Connect, Source
+from llamaherd.inventory.schema.software import PageArchive
 from llamaherd.layout import BUILDS, DEFAULT_STORE, STATE
 
 
@@ -45,6 +46,7 @@ class BuildPlan(Planned):
     targets: tuple[str, ...]
     cuda: str | None
     disk: int
+    page: PageArchive | None = None
 
     @model_validator(mode="before")
     @classmethod

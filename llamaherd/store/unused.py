@@ -89,11 +89,12 @@ def items_of_host(plan: Plan, found: Found) -> HostItems:
 def _planned(plan: Plan) -> dict[Kind, frozenset[str]]:
     """Return the names that the plan needs, by kind. An image counts with the one that it is made from."""
     builds = frozenset(build.id for build in plan.builds)
+    pages = frozenset(build.page.sha256 for build in plan.builds if build.page)
     return {
         "build": builds,
         "image": frozenset(name for image in plan.images for name in (image.tag, image.base)),
         "preset": frozenset(PurePosixPath(each.preset.path).name for each in plan.instances if each.preset),
-        "source": frozenset(build.source.sha256 for build in plan.builds if build.source.sha256),
+        "source": pages | {build.source.sha256 for build in plan.builds if build.source.sha256},
         "work": builds,
         "packages": frozenset(),
     }

@@ -28,7 +28,7 @@ from llamaherd.role.preflight import DiskNeed, PreflightRow, Refusal
 from llamaherd.role.report import Installed
 from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Run, Task, Verified
 from roles.engines.onhost import BuildInput, BuildQuery, Found, InspectInput, SourceFileInput, VouchInput
-from roles.engines.onhost.compiling import CompileInput, SourceInput
+from roles.engines.onhost.compiling import CompileInput, PageInput, SourceInput
 
 RECIPE = 1
 """Counts up when the same options would give another build; it is part of every build id."""
@@ -66,7 +66,9 @@ def _build(rig: Rig, name: str, engine: Engine) -> BuildPlan | None:
     options = _options(rig, engine, architectures, cuda)
     origin = source.commit if source.git else source.sha256
     targets = _targets(rig, name, engine)
-    identity = digest(RECIPE, engine.kind, origin, source.folder, source.overlay, options, targets, rig.host.os)
+    # A build without a page keeps its id: engines that were locked before pages were do not change.
+    page = (engine.page.sha256,) if engine.page else ()
+    identity = digest(RECIPE, engine.kind, origin, source.folder, source.overlay, options, targets, rig.host.os, *page)
     build_id = f"{engine.kind}-{identity}"
     return BuildPlan(
         id=build_id,
@@ -77,6 +79,7 @@ def _build(rig: Rig, name: str, engine: Engine) -> BuildPlan | None:
         targets=targets,
         cuda=cuda,
         disk=_CUDA_BUILD_BYTES if cuda else _BUILD_BYTES,
+        page=engine.page,
     )
 
 
@@ -239,6 +242,7 @@ def compile_input(build: BuildPlan) -> CompileInput:
             folder=source.folder,
             overlay=source.overlay,
             seconds=SOURCE_SECONDS,
+            page=PageInput(build.page.url, build.page.sha256) if build.page else None,
         ),
         options=build.options,
         targets=build.targets,
@@ -299,6 +303,7 @@ def _build_lines(build: BuildPlan) -> list[str]:
         f"  engine     {build.engine}: {build.id}",
         f"             from {source.git or source.archive}",
         f"             {pinned}",
+        *([f"             page {build.page.url}", f"             sha256 {build.page.sha256}"] if build.page else []),
         *(f"             -D{name}={value}" for name, value in build.options.items()),
         f"             builds {' '.join(build.targets)} into {build.folder}",
     ]

@@ -11,7 +11,7 @@ from llamaherd import lock
 from llamaherd.diagnostics.findings import Place
 from llamaherd.gguf.shards import read_header
 from llamaherd.inventory.schema import Fleet, Model
-from llamaherd.lock import Lock, LockedImage
+from llamaherd.lock import Lock, LockedImage, LockedPage
 from llamaherd.lock.resolver import LockOutcome, lock_fleet
 from llamaherd.pipeline.fleet_files import load_fleet
 from tests.lock.test_git_refs import git
@@ -68,6 +68,8 @@ def running(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setenv("GIT_CONFIG_VALUE_0", "https://github.com/")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY", True)
+    page = LockedPage(url="https://hub.lan/page.tar.gz", sha256="5b" * 32)  # test_pages.py queries a hub for one
+    monkeypatch.setattr("llamaherd.lock.hub.page_of", lambda _: page)
     with Hub(repos) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         yield hub

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -103,6 +104,14 @@ class Source(Declared):
         return int(tag[1]) if tag else None
 
 
+@dataclass(frozen=True)
+class PageArchive:
+    """The archive of the web page that an engine is built with."""
+
+    url: str
+    sha256: str
+
+
 BuiltFlags = tuple[tuple[tuple[str, ...], int], ...]
 """The flags of a built engine: all spellings of each, and the number of its values."""
 
@@ -123,6 +132,7 @@ class Engine(Declared):
     flags: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$")] | None = None
     """The version of its flags, if it does not follow from `ref` or `source`: b11434, a commit, a date."""
     _built: BuiltFlags = PrivateAttr(default=())
+    _page: PageArchive | None = PrivateAttr(default=None)
 
     @property
     def built(self) -> BuiltFlags:
@@ -133,6 +143,17 @@ class Engine(Declared):
         """Return the same engine, whose build lists these flags."""
         engine = self.model_copy()
         engine._built = flags
+        return engine
+
+    @property
+    def page(self) -> PageArchive | None:
+        """Return the archive of the page that the lock has for it."""
+        return self._page
+
+    def with_page(self, page: PageArchive) -> Engine:
+        """Return the same engine, which is built with this page."""
+        engine = self.model_copy()
+        engine._page = page
         return engine
 
     @model_validator(mode="before")

@@ -23,7 +23,17 @@ _START_SECONDS = 300
 _FLAGS = 64_000
 """Characters of the flags that a server lists."""
 _CACHE_FILE = 8 << 20
+_PAGE = "tools/ui/dist"
+"""Where the build of llama.cpp takes a finished page from, whatever its options are."""
 _UNDECLARED = re.compile(r"(GGML_[A-Za-z0-9_]*):UNINITIALIZED=")
+
+
+@dataclass(frozen=True)
+class PageInput:
+    """The archive of the page that llama-server contains: its URL and sha256."""
+
+    url: str
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,7 @@ class SourceInput:
     """Files that are written into that folder."""
     seconds: int
     """How long it may take to arrive."""
+    page: PageInput | None = None
 
 
 @dataclass(frozen=True)
@@ -122,7 +133,21 @@ def _fetch(given: CompileInput, system: System) -> str:
         there = system.entry(f"{root}/{path}")
         mode = there.mode if there and there.kind == "file" else 0o644
         system.write(f"{root}/{path}", text, mode=mode, owner=given.user)
+    if source.page:
+        _add_page(given, source.page, f"{root}/{_PAGE}", system)
     return root
+
+
+def _add_page(given: CompileInput, page: PageInput, folder: str, system: System) -> None:
+    """Fetch the page to where the build of llama.cpp looks first, before it would run npm or download a page itself."""
+    archive = f"{given.cache}/sources/{page.sha256}"
+    if not _is_file(system, archive):
+        _fetch_file(given, page.url, archive, system)
+    _require_hash(archive, page.url, page.sha256, "the lock has", system)
+    system.folder(folder)
+    _extract(archive, page.url, folder, system)
+    if not _is_file(system, f"{folder}/index.html"):
+        raise FailedError(f"{page.url} is no archive of a page: it has no index.html")
 
 
 def _fetch_commit(given: CompileInput, system: System) -> None:
@@ -140,24 +165,38 @@ def _fetch_commit(given: CompileInput, system: System) -> None:
 
 def _fetch_archive(given: CompileInput, system: System) -> None:
     source = given.source
-    archive, name = f"{given.cache}/sources/{source.sha256}", source.archive.rpartition("/")[2]
+    archive = f"{given.cache}/sources/{source.sha256}"
     if not source.is_sent and not _is_file(system, archive):
-        part, seconds = f"{archive}.{given.id}", str(source.seconds)
-        slow = ("--connect-timeout", "30", "--speed-limit", "512", "--speed-time", "60", "--max-time", seconds)
-        again = ("--retry", "3", "--retry-max-time", seconds)
-        curl = ["curl", "-q", "-gfsSL", *slow, *again, "-o", part, "--url", source.archive]
-        try:
-            _require_fetched(system, curl, f"cannot fetch {source.archive}", source.seconds)
-        except FailedError:
-            system.remove(part)
-            raise
-        system.rename(part, archive)
+        _fetch_file(given, source.archive, archive, system)
+    _require_hash(archive, source.archive, source.sha256, "the inventory declares", system)
+    _extract(archive, source.archive, f"{given.work}/source", system)
+
+
+def _fetch_file(given: CompileInput, url: str, to: str, system: System) -> None:
+    """Fetch an archive. Raise FailedError."""
+    part, seconds = f"{to}.{given.id}", str(given.source.seconds)
+    slow = ("--connect-timeout", "30", "--speed-limit", "512", "--speed-time", "60", "--max-time", seconds)
+    again = ("--retry", "3", "--retry-max-time", seconds)
+    curl = ["curl", "-q", "-gfsSL", *slow, *again, "-o", part, "--url", url]
+    try:
+        _require_fetched(system, curl, f"cannot fetch {url}", given.source.seconds)
+    except FailedError:
+        system.remove(part)
+        raise
+    system.rename(part, to)
+
+
+def _require_hash(archive: str, url: str, sha256: str, expected: str, system: System) -> None:
+    """Remove an archive with another hash, and raise FailedError."""
     have = sha256sum(system, archive)
-    if have != source.sha256:
+    if have != sha256:
         system.remove(archive)
-        raise FailedError(f"{name} has sha256 {have}, but the inventory declares {source.sha256}")
-    if not system.run(["tar", "-C", f"{given.work}/source", "-xf", archive], seconds=_LONG_SECONDS).ok:
-        raise FailedError(f"{name} is no archive that tar can read")
+        raise FailedError(f"{url.rpartition('/')[2]} has sha256 {have}, but {expected} {sha256}")
+
+
+def _extract(archive: str, url: str, folder: str, system: System) -> None:
+    if not system.run(["tar", "-C", folder, "-xf", archive], seconds=_LONG_SECONDS).ok:
+        raise FailedError(f"{url.rpartition('/')[2]} is no archive that tar can read")
 
 
 def _require_fetched(system: System, command: Sequence[str], what: str, seconds: int) -> None:

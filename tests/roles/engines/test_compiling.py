@@ -20,7 +20,7 @@ from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, Host
 from llamaherd.onhost.verbs import find_verb
 from roles.engines import build_changes
 from roles.engines.onhost import BuildInput, is_intact, write_stamp
-from roles.engines.onhost.compiling import CompileInput, SourceInput, compile_engine, listed_flags
+from roles.engines.onhost.compiling import CompileInput, PageInput, SourceInput, compile_engine, listed_flags
 from tests.render.pieces import build
 from tests.render.plans import CPU, GPU, URL
 from tests.support.played_host import File
@@ -406,6 +406,33 @@ def test_a_real_build_is_what_the_inspection_recognizes(tmp_path: Path, commit: 
     assert (home / ".stamp").read_text().count("\n") == 4
     (home / "bin" / "llama-server").write_text("another")
     assert not is_intact(str(home), host)
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["index.html", "other.html"])
+def test_a_real_page_is_where_the_build_takes_it_from(tmp_path: Path, commit: SourceInput, name: str) -> None:
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / name).write_text("hello")
+    archive = tmp_path / "dist.tar.gz"
+    subprocess.run(["tar", "-C", tmp_path / "page", "-czf", archive, "."], check=True)
+    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+    given = real_input(tmp_path, replace(commit, page=PageInput(f"file://{archive}", sha256)), KNOWN="x")
+    if name == "index.html":
+        compile_engine(given, Host(print, print))
+        there = tmp_path / "work/source/a folder/tools/ui/dist/index.html"
+        assert there.read_text() == "hello"
+    else:
+        with pytest.raises(FailedError, match=r"is no archive of a page: it has no index\.html"):
+            compile_engine(given, Host(print, print))
+
+
+@needs_root
+def test_a_page_with_another_hash_is_not_built_in(tmp_path: Path, commit: SourceInput) -> None:
+    (tmp_path / "dist.tar.gz").write_bytes(b"x")
+    wrong = PageInput(f"file://{tmp_path}/dist.tar.gz", "0" * 64)
+    with pytest.raises(FailedError, match=r"dist\.tar\.gz has sha256 .*, but the lock has 0000"):
+        compile_engine(real_input(tmp_path, replace(commit, page=wrong)), Host(print, print))
+    assert list((tmp_path / "cache" / "sources").iterdir()) == []
 
 
 @needs_root
