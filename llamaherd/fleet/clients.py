@@ -313,8 +313,13 @@ client = OpenAI(
 response = client.chat.completions.create(
     model={facts.models[0].name!r},  # of {", ".join(each.name for each in facts.models)}
     messages=[{{"role": "user", "content": "Hello"}}],
+    max_tokens=256,
+    stream=True,
 )
-print(response.choices[0].message.content)
+for event in response:
+    for choice in event.choices:
+        print(choice.delta.content or "", end="", flush=True)
+print()
 """
     return ClientConfig(text, "a program in Python with the package `openai`")
 
