@@ -44,7 +44,7 @@ def locked(ref: str, old: Lock | None = None, *upgrade: str, git: str = GIT) -> 
     rig = changed(cpu_rig(), {"models": {}, "instances": {}, "engines": {"main": {"kind": "llama.cpp"}}})
     rig["engines"]["main"] |= {"source": {"git": git, "ref": ref}}
     fleet = Fleet(rigs={"box": Rig.model_validate(rig)})
-    return lock_fleet(fleet, old or Lock(), lambda *_: Place(Path("box.yaml")), lambda _: None, upgrade)
+    return lock_fleet(fleet, old or Lock(), lambda *_: Place(Path("box.yaml")), lambda _: None, upgrade, folder=Path("."))
 
 
 def page_and_findings(outcome: LockOutcome) -> tuple[LockedPage | None, list[Finding]]:
