@@ -54,7 +54,7 @@ def _open(server: ChatServer, options: OpenOptions) -> None:
             webbrowser.open(tunnel.url)
         if server.connect.host != LOCAL:
             echo("Ctrl-C ends the tunnel", err=True)
-            tunnel.wait()
+            tunnel.keep_open()
 
 
 def _has_browser() -> bool:

@@ -61,7 +61,7 @@ class Tunnel:
         """Return whether the connection to the host still exists."""
         return self._shell is None or self._shell.alive
 
-    def wait(self) -> None:
+    def keep_open(self) -> None:
         """Wait until the connection ends. Raise RemoteError then, with the reason."""
         assert self._shell
         patience = Patience(silence=3 * _SIGN_SECONDS, total=_LONGEST_SECONDS)

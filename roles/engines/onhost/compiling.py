@@ -139,7 +139,7 @@ def _fetch(given: CompileInput, system: System) -> str:
 
 
 def _add_page(given: CompileInput, page: PageInput, folder: str, system: System) -> None:
-    """Fetch the page to where the build of llama.cpp looks first, before it would run npm or download a page itself."""
+    """Fetch the page to the folder that the build of llama.cpp uses first, before it runs npm or downloads a page."""
     archive = f"{given.cache}/sources/{page.sha256}"
     if not _is_file(system, archive):
         _fetch_file(given, page.url, archive, system)

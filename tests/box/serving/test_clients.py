@@ -29,7 +29,7 @@ pytestmark = pytest.mark.rare
 OPENCODE, AIDER, OPENAI = "opencode-ai@1.18.33", "aider-chat==0.86.2", "openai==2.20.0"
 WITHIN = 60
 """Seconds for two responses of a program."""
-TINY_AGENT = {"agent": {"tiny": {"mode": "primary", "prompt": "Be brief.", "tools": {"*": False}, "steps": 1}}}
+TINY_AGENT = {"agent": {"tiny": {"mode": "primary", "prompt": "Be brief.", "tools": {"*": False}}}}
 """An agent of opencode whose prompt fits into the 4,096 tokens of the model."""
 
 
