@@ -48,7 +48,7 @@ def test_a_change_of_a_gated_server_is_measured_first(tmp_path: Path) -> None:
     assert change.gated
     assert change.gated.instance.name == "chat"
     assert change.away
-    assert "before that for 20 min 00 s at most, while its gate measures both" in str(change.away)
+    assert "and for up to 20 min 00 s while its gate measures both versions" in str(change.away)
 
 
 def test_the_one_that_is_held_against_is_what_runs(tmp_path: Path) -> None:
