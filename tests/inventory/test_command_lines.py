@@ -13,13 +13,11 @@ DUO = (Path(__file__).parents[1] / "data" / "duo.yaml").read_text(encoding="utf-
 
 WRONG = {
     "check duu.yaml": "did you mean `duo.yaml`?",
-    "check duo": "did you mean `duo.yaml`?",
     "check empty": "`herd init DIR` begins with one",
-    "check": "begin one with `herd init DIR`",
     "check defaults.yaml": "defaults.yaml holds no rig",
-    "-i . plan dou": "did you mean `duo`?",
-    "-i . plan zebra": "known names: duo",
-    "-i . plan": "run `herd -i . lock`",
+    "-i . show dou": "did you mean `duo`?",
+    "-i . show zebra": "known names: duo",
+    "-i . show": "run `herd lock` and commit the lock",
     "-i . lock --upgrade mian": "did you mean `main`?",
     "-i . lock --upgrad main": "Did you mean '--upgrade'?",
     "-i . up dou": "did you mean `duo`?",
