@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,6 @@ from click.shell_completion import CompletionItem
 from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, UserError, to_print
 from llamaherd.inventory.file_writer import write_atomically
 from llamaherd.layout import IN_REACH, LOCK_WAIT
-from llamaherd.text.numbers import whole_number
 from llamaherd.text.terminal import plain
 
 if TYPE_CHECKING:
@@ -228,12 +228,9 @@ def _painted(text: str, role: str) -> str:
 
 def _columns(*, err: bool) -> int | None:
     """Return the width of the output; None if it is no terminal."""
-    if (set_ := whole_number(os.environ.get("COLUMNS", ""))) is not None:
-        return max(set_, FEWEST_COLUMNS)
-    try:
-        return max(os.get_terminal_size(2 if err else 1).columns, FEWEST_COLUMNS)
-    except OSError:
+    if not (sys.stderr if err else sys.stdout).isatty():
         return None
+    return max(shutil.get_terminal_size().columns, FEWEST_COLUMNS)
 
 
 def _source_lines(file: Path) -> list[str] | None:

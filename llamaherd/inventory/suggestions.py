@@ -108,7 +108,9 @@ def candidate_values(field: str, given: Any) -> Iterator[Any]:
         yield re.sub(r"[ _]+", "-", text.lower())
     if field in ("Engine.options", "Instance.environment"):
         yield from _of_list(field, text.split())
-    if field.endswith(".port") and (port := re.fullmatch(r"(?:[\w.-]*:)?(\d{1,5})(?:/tcp)?", text)):
+    if field.endswith(".port") and (
+        port := re.fullmatch(r"(?:(?:[\w-]*\.[\w.-]*|[a-z][\w-]*)?:)?(\d{1,5})(?:/tcp)?", text)
+    ):
         yield int(port[1])
     if re.fullmatch(r"(?=.*\d)[\dOolI]{2,}", text):
         yield int(text.translate(_LETTERS))

@@ -232,7 +232,7 @@ def check_text(file: Path, text: str) -> Recipe:
     recipe = reader.read(unixed(positioned(text.removeprefix("\ufeff"))))
     if text.startswith("#!") and "\r\n" in text:
         message = "lines end as on Windows: Linux reads the last character of each as a part of its command"
-        recipe += Recipe((NOT_AS_IT_LOOKS.at(Place(file), message, f"convert it: `dos2unix {file.name}`"),))
+        recipe += Recipe((NOT_AS_IT_LOOKS.at(Place(file, 1, 1), message, f"convert it: `dos2unix {file.name}`"),))
     return recipe
 
 

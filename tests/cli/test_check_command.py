@@ -72,11 +72,20 @@ LONG = RIG.replace(
 )
 
 
+def on_a_terminal(**variables: str) -> str:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", **variables}
+    command = [HERD, "check", "attic.yaml"]
+    subprocess.run(command, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, env=environment, check=False)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as terminal:
+        return terminal.read1(100_000).decode().replace("\r\n", "\n")
+
+
 @pytest.mark.parametrize("columns", [80, 100])
-def test_no_line_is_wider_than_the_terminal(fleet: Path, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_line_is_wider_than_the_terminal(fleet: Path, columns: int) -> None:
     (fleet / "attic.yaml").write_text(LONG.replace("    on: [main]", "    temprature_of_sampling: 1"))
-    monkeypatch.setenv("COLUMNS", str(columns))
-    lines = herd("check", "attic.yaml").stdout.splitlines()
+    lines = on_a_terminal(COLUMNS=str(columns), NO_COLOR="1").splitlines()
     assert max(map(len, lines)) <= columns
     assert max(map(len, lines)) > columns - 20
     assert any(line.startswith("        ") for line in lines)
@@ -84,18 +93,8 @@ def test_no_line_is_wider_than_the_terminal(fleet: Path, columns: int, monkeypat
 
 @pytest.mark.usefixtures("fleet")
 def test_a_terminal_has_colours() -> None:
-    def shown(**variables: str) -> str:
-        ours, theirs = pty.openpty()
-        command = [HERD, "check", "attic.yaml"]
-        environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm", **variables}
-        subprocess.run(command, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, env=environment, check=False)
-        os.close(theirs)
-        with os.fdopen(ours, "rb") as terminal:
-            return terminal.read1(100_000).decode().replace("\r\n", "\n")
-
-    coloured = shown()
-    assert "\x1b[31m\x1b[1merror\x1b[0m LH010" in coloured
-    assert shown(NO_COLOR="1") == PIPED
+    assert "\x1b[31m\x1b[1merror\x1b[0m LH010" in on_a_terminal(COLUMNS="80")
+    assert on_a_terminal(COLUMNS="80", NO_COLOR="1") == PIPED
 
 
 FIXED = RIG.replace("mian", "main").replace("contxt", "context")

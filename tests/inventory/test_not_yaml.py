@@ -27,7 +27,7 @@ WRONG = {
     "an open bracket": ("on: [std]", "on: [std", "`[` is opened here", "add `]`"),
     "an open quotation": ('cuda: "13.0"', 'cuda: "13.0', '`"` is opened here', 'add `"`'),
     "an open quotation at the end": ("backend: systemd", "backend: 'systemd", "`'` is opened here", "add `'`"),
-    "a comma left out": ("RTX 3090 Ti, uuid", "RTX 3090 Ti uuid", "a comma is missing", "write `, `"),
+    "a comma left out": ("RTX 3090 Ti, uuid", "RTX 3090 Ti uuid", "a comma is missing", "write `, uuid:`"),
     "a star": ('files: "*Q4_K_M.gguf"', "files: *Q4_K_M.gguf", "`*` at the beginning", 'write it in quotes: `"*Q4'),
     "an at sign": ("host: duo.lan", "host: @duo", "begins with `@`", 'write it in quotes: `"@duo"`'),
     "a percent sign": ("fans: 70%", "fans: %70", "begins with `%`", 'write it in quotes: `"%70"`'),
