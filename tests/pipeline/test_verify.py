@@ -288,7 +288,7 @@ def test_the_report_as_json() -> None:
     assert value["ok"] is True
     assert set(value["instances"][0]) == {
         *("name", "backend", "model", "engine", "build", "port", "answer"),
-        *("tokens_per_second", "draft_n", "draft_accepted", "checks", "responds"),
+        *("tokens_per_second", "draft_n", "draft_accepted", "checks", "responds", "paused"),
     }
     assert set(value["instances"][0]["checks"][0]) == {"name", "ok", "detail", "doubt", "note"}
     assert {row["where"] for row in value["installed"]} == {
