@@ -13,6 +13,7 @@ from typing import Literal
 from llamaherd.layout import KEPT, LOCK_WAIT, PROJECTS, UNITS
 from llamaherd.onhost.clients import docker, systemctl, unit_properties
 from llamaherd.onhost.document import dump
+from llamaherd.onhost.log_reason import LINES, find_reason
 from llamaherd.onhost.pauses import Pause, left_of, read_pause, record_of
 from llamaherd.onhost.reservation import RunLockInput, changing
 from llamaherd.onhost.server_control import (
@@ -33,18 +34,11 @@ from roles.serve.onhost.tools import RealTools, Tools
 Kind = Literal["unit", "container"]
 
 _SPARE_SECONDS = 120
+_MOST_LINE = 200
+"""Characters of a last line."""
 _EARLY_SECONDS = 5
 """A timer that ends a pause may be so much early. A pause with more left was extended meanwhile."""
-_MOST_ERROR = 300
-"""Characters of the error of an engine."""
-_LOG_LINES = 200
 
-_ERROR = re.compile(
-    r"\b(?:errors?|failed|failure|fatal|exception|cannot|can't|could not|unable|invalid|unknown|not found|no such"
-    r"|out of memory|abort(?:ed|ing)?|terminate called)\b",
-    re.IGNORECASE,
-)
-"""What a line of an engine contains that reports why it ends."""
 _JOURNAL = re.compile(r"\S+ \S+ ([^:\[]*)[^:]*: (.*)")
 """A line of `journalctl -o short-unix`: the program, and the text."""
 
@@ -226,18 +220,17 @@ def _start(server: ControlledServer, system: System, tools: Tools, *, anew: bool
 
 
 def last_error(service: str, kind: Kind, since: float, system: System) -> str:
-    """Return the last error that a server has printed since a time, else its last line; empty if it printed nothing."""
+    """Return the reason that a server has printed since a time, else its last line; empty if it printed nothing."""
     if kind == "unit":
-        words = ["-q", "--no-pager", "-o", "short-unix", "-u", f"{service}.service", "-n", str(_LOG_LINES)]
+        words = ["-q", "--no-pager", "-o", "short-unix", "-u", f"{service}.service", "-n", str(LINES)]
         found = system.run(["journalctl", *words, f"--since=@{since:.0f}"]).out.splitlines()
         matched = [each for line in found if (each := _JOURNAL.fullmatch(line))]
         lines = [each[2] for each in matched if each[1] != "systemd"]
     else:
-        ended = docker(system, "logs", "--tail", str(_LOG_LINES), f"--since={since:.0f}", service)
+        ended = docker(system, "logs", "--tail", str(LINES), f"--since={since:.0f}", service)
         lines = (ended.out + ended.err).splitlines()
     lines = [line.strip() for line in lines if line.strip()]
-    errors = [line for line in lines if _ERROR.search(line)]
-    return next(iter([*errors[-1:], *lines[-1:]]), "")[:_MOST_ERROR]
+    return find_reason(lines) or "".join(lines[-1:])[:_MOST_LINE]
 
 
 VERBS = {
