@@ -88,8 +88,12 @@ def test_it_asks_for_what_it_imports_and_for_nothing_else(installed: Installed) 
     of = packages_distributions()
     used = {canonicalize_name(of[name][0]) for name in imported - OURS - sys.stdlib_module_names}
     always = {canonicalize_name(each.name) for each in asked if not each.marker}
-    tunes = {each.name for each in asked if each.marker and each.marker.evaluate({"extra": "tune"})}
-    assert used - set(OF_OTHERS) == always | tunes
+    extras = {
+        each.name
+        for each in asked
+        if each.marker and any(each.marker.evaluate({"extra": extra}) for extra in ("card", "tune"))
+    }
+    assert used - set(OF_OTHERS) == always | extras
     for part, whole in OF_OTHERS.items():
         assert part in {canonicalize_name(Requirement(each).name) for each in requires(whole) or ()}
     assert {"docker", "gguf"} <= {each.name for each in asked if each.marker and each.marker.evaluate({"extra": "box"})}
