@@ -196,6 +196,8 @@ def _in_a_mapping(
     whole += [pairs] if (pairs := _pairs(str(given))) and kind is not Connect else []
     whole += [{"model": given}] if kind is Draft and given in declared_items(document.data, "model") else []
     single = [] if isinstance(given, bool) or (kind is Draft and isinstance(given, str)) else keys_of_model(kind)
+    if not re.search(r"\.(tar(\.\w+)?|tgz|zip)$", str(given)):
+        single = [name for name in single if name != "archive"]  # another URL is a repository
     for candidate in (*whole, *({name: given} for name in single)):
         try:
             Rig.model_validate({"connect": candidate}) if kind is Connect else kind.model_validate(candidate)
