@@ -81,7 +81,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "completion": "Print the completion script of a shell.",
     },
 }
-"""The commands by what you want to do, each group with the most frequent ones first."""
+"""The commands by task, each group with the most frequent ones first."""
 
 
 MODULES: Mapping[str, str] = {
