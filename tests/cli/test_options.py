@@ -98,7 +98,7 @@ def test_whoever_is_not_asked_says_so_alike(name: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["bench", "rollback", "tune"])
-def test_a_shell_completes_a_rig_and_then_its_instances(command: str, tmp_path: Path) -> None:
+def test_a_shell_completes_the_instances_of_rigs(command: str, tmp_path: Path) -> None:
     for name in ("duo", "dusk"):
         rig = changed(cpu_rig(), {"rig": name})
         in_turn = rig["instances"]["chat"] | {"port": 8082, "group": "night"}
@@ -110,10 +110,11 @@ def test_a_shell_completes_a_rig_and_then_its_instances(command: str, tmp_path: 
         *before, typed = words
         return [item.value for item in shell.get_completions(["-i", str(tmp_path), command, *before], typed)]
 
-    assert offered("du") == ["duo", "dusk"]
-    assert offered("duo", "") == ["chat", "drafter", "night", "other", "spare"]
-    assert offered("duo", "s") == ["spare"]
-    assert offered("nobody", "") == []
+    names = ("chat", "drafter", "night", "other", "spare")
+    assert sorted(offered("duo/")) == [f"duo/{name}" for name in names]
+    assert offered("duo/s") == ["duo/spare"]
+    assert sorted(offered("spa")) == ["duo/spare", "dusk/spare"]
+    assert offered("nobody") == []
 
 
 @pytest.mark.parametrize(
