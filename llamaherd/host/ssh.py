@@ -174,9 +174,8 @@ def require_key(connect: Connect) -> None:
         message = unreadable if connect.key.exists() else f"there is no SSH key at {connect.key}"
         raise RemoteError(message, "correct `connect: key:` of this rig") from None
     if _PUBLIC_KEY.match(read):
-        private = connect.key.with_suffix("") if connect.key.suffix == ".pub" else None
-        help_ = f"write `key: {private}`" if private and private.exists() else "name the file of the private key"
-        raise RemoteError(f"{connect.key} is the public key, and `connect: key:` is the private one", help_)
+        message = f"{connect.key} is a public key, and `connect: key:` is the private one"
+        raise RemoteError(message, "name the file of the private key")
 
 
 def why_not_run(connect: Connect, code: int, err: str) -> RemoteError | None:

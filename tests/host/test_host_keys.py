@@ -115,7 +115,7 @@ def on_terminal(door: Door, typed: str, *words: str) -> tuple[int, str]:
     if pid == 0:
         os.chdir(door.folder / "empty")
         os.execve(HERD, [str(HERD), *words], door.environment)
-    said, answered, until = "", False, time.monotonic() + 60
+    said, answered, until = "", False, time.monotonic() + 180
     while time.monotonic() < until:
         try:
             piece = os.read(terminal, 4096)
@@ -198,14 +198,10 @@ def test_declared_known_hosts_are_in_the_command(tmp_path: Path) -> None:
 def test_a_public_key_is_named_as_the_mistake(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "id"
     subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", file], check=True)
-    public = tmp_path / "id.pub"
+    public = (tmp_path / "id.pub").rename(tmp_path / "mine")  # the schema refuses a file that ends in .pub
     with pytest.raises(RemoteError) as caught:
         Shell(Connect(host="127.0.0.1", port=9, key=public))
-    assert caught.value.message == f"{public} is the public key, and `connect: key:` is the private one"
-    assert caught.value.help == f"write `key: {file}`"
-    file.rename(tmp_path / "moved")
-    with pytest.raises(RemoteError, match="is the public key") as caught:
-        Shell(Connect(host="127.0.0.1", port=9, key=public))
+    assert caught.value.message == f"{public} is a public key, and `connect: key:` is the private one"
     assert caught.value.help == "name the file of the private key"
 
 
