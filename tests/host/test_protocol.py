@@ -254,6 +254,8 @@ def test_all_that_ask_a_host_do_so_by_this_protocol() -> None:
         # Of pyinfra: an inspection, whose result is read by `result_of`, and steps, which read nothing.
         ("deploy/connector.py", "run"),
         ("deploy/commands.py", "run_shell_command"),
+        # Keeps a forwarded port open, and reads nothing.
+        ("host/tunnel.py", "run"),
         ("deploy/operations.py", "run_shell_command"),
         ("deploy/run_state.py", "run_shell_command"),
     }

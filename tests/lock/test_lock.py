@@ -373,7 +373,7 @@ def test_no_file_is_an_empty_lock(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "words"),
     [
-        ("version: 2\n", "", 1, "`version` is missing"),
+        ("version: 2\n", "", 0, "`version` is missing"),
         ("version: 2\n", "version: 3\n", 3, "version 3"),
         ("version: 2\n", "version: one\n", 3, "`version`"),
         (f"  commit: {COMMIT}\n", "", 5, "`models.0.commit` is missing"),

@@ -17,8 +17,6 @@ SCRIPTS = sorted(file for file in (ROOT / "templates").rglob("*") if file.suffix
 
 KNOWN = {
     "llamaherd/cli/edit.py": "subprocess.run([*self.editor, str(self.copy)], check=False)",  # for the user, who edits
-    "llamaherd/cli/fleet_folder.py": "subprocess.run(host_key_prompt(connect), check=False)",  # for your answer
-    "llamaherd/cli/open_page.py": "tunnel.wait()",  # for Ctrl-C, at most 20 days
     "llamaherd/onhost/fetch/transfer.py": "self._changed.wait()",  # for threads, whose requests have totals
 }
 """Waits without a limit of their own, by file."""

@@ -51,7 +51,7 @@ def test_no_more_than_the_missing_shard_is_counted() -> None:
 OBSTACLES: dict[str, tuple[Drift, list[str]]] = {
     "another system": (host(os="debian-12"), ["runs debian-12, but the inventory declares debian-13"]),
     "no systemd": (host(systemd=False), ["systemd does not run here"]),
-    "nothing of it": (host(os="", systemd=False), ["this host runs", "systemd"]),
+    "nothing of it": (host(os="", systemd=False), ["this host has no system in", "systemd"]),
     "port taken, unit stopped": (unit(active="inactive"), ["port 8080 of instance `chat` is taken"]),
     "port taken, unit gone": (host(units={}), ["port 8080"]),
     "port taken, container exited": (container(status="exited"), ["port 8081"]),

@@ -218,7 +218,7 @@ def test_a_port_that_nobody_names_for_long_is_taken(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"models/moe/sha256": SHA}, f"but the inventory declares {SHA}"),
+        ({"models/moe/sha256": SHA}, f"but the inventory or its lock has {SHA}"),
         ({"models/moe/file": "/nowhere/moe.gguf"}, "cannot read /nowhere/moe.gguf: No such file or directory"),
         (
             {"instances/chat/api_key": {"env": "NOBODY_SETS_THIS"}},
