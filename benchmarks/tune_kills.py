@@ -63,7 +63,7 @@ def main() -> None:
         rig = bench.declare(with_too_many_threads)
         with compiling(box, downloads.LLAMA_CPP):
             bench.expect(0, "up", "--yes", seconds=COMPILED)
-        command = ("tune", "box", "chat", "--for", "decode", "--budget", f"{wished.budget}s", "--yes")
+        command = ("tune", "box/chat", "--for", "decode", "--budget", f"{wished.budget}s", "--yes")
         try:
             for number in range(1, wished.kills + 1):
                 print(f"{number:>3}  {killed(bench, rig, command, lot)}", flush=True)

@@ -13,7 +13,7 @@ from tests.box.bench import Bench
 
 def test_a_short_bench(converged: Bench, tmp_path: Path) -> None:
     shared = tmp_path / "shared.json"
-    ended = converged.herd("bench", "box", "chat", "--anyway", "--time", "30s", "--share", str(shared))
+    ended = converged.herd("bench", "box/chat", "--anyway", "--time", "30s", "--share", str(shared))
     assert ended.code in (0, 1), ended.output
     newest, *_ = result_files(results_folder(converged.inventory), "box", "chat")
     found = read_result(newest)

@@ -28,7 +28,7 @@ def test_a_change_is_remembered_and_taken_back(bench: Bench) -> None:
     said = bench.herd("history", "box").output
     assert f"back to release {last['number']}" in said
     assert bench.key() not in said
-    again = bench.herd("rollback", "box", "chat", "--to", str(last["number"]), "--yes")
+    again = bench.herd("rollback", "box/chat", "--to", str(last["number"]), "--yes")
     assert (again.code, again.output) == (0, f"box: already at release {last['number']}, nothing to do\n")
 
 

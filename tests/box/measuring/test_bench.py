@@ -24,7 +24,7 @@ from tests.support.rigs import ROOT
 
 WATCHES = "pgrep -x llamaherd-meter"
 FREE = "flock -n /run/llamaherd/locks/measure true; echo $?"
-MEASURE = ("bench", "box", "chat", "--anyway", "--time", "40s")
+MEASURE = ("bench", "box/chat", "--anyway", "--time", "40s")
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_a_server_that_somebody_uses(measured: Bench) -> None:
     )
     busy.start()
     time.sleep(1)
-    ended = measured.herd("bench", "box", "chat", "--time", "40s")
+    ended = measured.herd("bench", "box/chat", "--time", "40s")
     assert ended.code == 2
     assert "error: busy: chat serves 1 request of other clients" in ended.output
     busy.join(310)  # by then curl has given up, and the server with it: nobody is in the way of the next test

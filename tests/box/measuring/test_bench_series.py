@@ -18,7 +18,7 @@ HOWEVER = ("--time", "20s", "--anyway", "--depth", "512,1k,2k,32k", "--concurren
 @pytest.fixture(scope="module")
 def measured(converged: Bench) -> tuple[Result, str]:
     """What `herd bench` has measured, and said."""
-    ended = converged.herd("bench", "box", "chat", *HOWEVER)
+    ended = converged.herd("bench", "box/chat", *HOWEVER)
     assert ended.code == 0, ended.output
     (path, *_) = result_files(converged.folder / "results", "box", "chat")
     return read_result(path), ended.output
@@ -53,7 +53,7 @@ def test_depths_beyond_the_context_are_left_out(measured: tuple[Result, str]) ->
 
 
 def test_limits_of_gpus_that_are_not_there(converged: Bench) -> None:
-    ended = converged.herd("bench", "box", "chat", "--anyway", "--power", "200W,300W")
+    ended = converged.herd("bench", "box/chat", "--anyway", "--power", "200W,300W")
     assert ended.code == 2, ended.output
     assert "chat is on no GPU that this host reports\n  help: measure without `--power`" in ended.output
 

@@ -33,7 +33,7 @@ def declare_a_draft_that_costs(bench: Bench) -> None:
 def search(seconds: float) -> tuple[str, ...]:
     """What `herd` is told, with time for a search in which a candidate takes so long."""
     minutes = max(6, ceil(READINGS * seconds / 60))
-    return ("tune", "box", "chat", "--for", "decode", "--budget", f"{minutes}m", "--yes")
+    return ("tune", "box/chat", "--for", "decode", "--budget", f"{minutes}m", "--yes")
 
 
 def serves_again(bench: Bench) -> None:

@@ -271,7 +271,7 @@ def test_a_server_that_is_stopped_to_be_compared_is_missed_by_nobody(pair: Bench
 
 def test_a_server_is_benched_alone_and_comes_back(pair: Bench, keys: Keys) -> None:
     assert keys
-    benched = pair.herd("bench", "box", "chat", "--time", "10s", "--anyway")
+    benched = pair.herd("bench", "box/chat", "--time", "10s", "--anyway")
     assert "box sends no new requests to box.chat" in benched.output
     assert "box sends to box.chat again" in benched.output
     assert states(pair) == {"box.chat": "up", "box.drafter": "up"}
@@ -280,7 +280,7 @@ def test_a_server_is_benched_alone_and_comes_back(pair: Bench, keys: Keys) -> No
 
 @pytest.mark.parametrize(
     "words",
-    [["bench", "box", "chat", "--time", "5m", "--anyway"], [*COMPARED[:-2], "10m", "--yes"]],
+    [["bench", "box/chat", "--time", "5m", "--anyway"], [*COMPARED[:-2], "10m", "--yes"]],
     ids=["bench", "compare"],
 )
 def test_a_measurement_that_is_killed_leaves_no_server_out(pair: Bench, keys: Keys, words: list[str]) -> None:
@@ -301,10 +301,10 @@ def test_a_measurement_that_is_killed_leaves_no_server_out(pair: Bench, keys: Ke
 @pytest.mark.rare
 def test_one_that_somebody_has_drained_stays_so(pair: Bench, keys: Keys) -> None:
     assert keys
-    assert pair.herd("drain", "box.chat").code == 0
+    assert pair.herd("drain", "box/chat").code == 0
     smaller(pair, 1024)
     output = up(pair)
     assert "nothing new to box.chat" not in output
     assert "continues sending to box.drafter: no other server serves coder" in output
     assert states(pair) == {"box.chat": "draining", "box.drafter": "up"}
-    assert pair.herd("ready", "box.chat").code == 0
+    assert pair.herd("ready", "box/chat").code == 0

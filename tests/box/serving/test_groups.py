@@ -135,7 +135,7 @@ def test_the_gateway_sends_both_models_to_the_one_server(group: Bench) -> None:
 
 def test_an_instance_is_measured_once_its_model_is_loaded(group: Bench) -> None:
     group.sh(asking(group, TINY, out="/dev/null"))
-    ended = group.herd("bench", "box", "writer", "--anyway", "--time", "30s")
+    ended = group.herd("bench", "box/writer", "--anyway", "--time", "30s")
     assert ended.code == 0, ended.output
     assert "while group card had its model loaded" in " ".join(ended.output.split())
     (path,) = group.folder.glob("results/box/writer/*.json")

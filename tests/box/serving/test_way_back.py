@@ -59,7 +59,7 @@ def test_what_is_gone_cannot_come_back(bench: Bench) -> None:
     (build,) = (path for path in builds if path in chat_unit(bench))
     bench.sh(f"mv {build} /opt/aside")
     try:
-        ended = bench.herd("rollback", "box", "chat", "--to", str(last["number"]), "--yes")
+        ended = bench.herd("rollback", "box/chat", "--to", str(last["number"]), "--yes")
     finally:
         bench.sh(f"mv /opt/aside {build}")
     assert ended.code == 1, ended.output
