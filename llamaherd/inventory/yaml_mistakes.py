@@ -36,6 +36,8 @@ _MOST = 60
 """The most characters of a line that are quoted."""
 _MOST_TRIED = 1 << 16
 """The most characters of a text that is parsed again with an edit."""
+_LONGEST_LINE = 2_000
+"""The most characters of a line in which a mistake is searched: nobody writes a longer one by hand."""
 _MOST_ABOVE = 8
 """The most lines above an error in which the mistake is searched."""
 _OTHERWISE = "check indentation, colons and quotes here"
@@ -52,6 +54,9 @@ def explain_yaml_error(text: str, error: yaml.YAMLError, reads: Callable[[str], 
         return YamlMistake(1, 1, f"this is not YAML: {comment(problem)}", _OTHERWISE)
     begun = getattr(error, "context_mark", None) or mark
     lines = text.splitlines() or [""]
+    unknown = YamlMistake(mark.line + 1, mark.column + 1, f"this is not YAML: {comment(problem)}", _OTHERWISE)
+    if max(map(len, lines)) > _LONGEST_LINE:
+        return unknown
     at, start = (min(each.line, len(lines) - 1) for each in (mark, begun))
     found = (
         _merge(lines)
@@ -69,7 +74,7 @@ def explain_yaml_error(text: str, error: yaml.YAMLError, reads: Callable[[str], 
         or (_indented(lines, problem, at, reads) if len(text) <= _MOST_TRIED else None)
         or _sign(lines, problem, mark)
         or _another(lines, problem, mark)
-        or YamlMistake(mark.line + 1, mark.column + 1, f"this is not YAML: {comment(problem)}", _OTHERWISE)
+        or unknown
     )
     certain = found.edit and len(text) <= _MOST_TRIED and _gets_further(lines, found.edit, mark)
     return found if certain else found._replace(edit=None)

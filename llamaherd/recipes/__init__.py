@@ -314,7 +314,7 @@ def _read(path: Path) -> Recipe:
             recipe = llama_swap.check_text(path, text)
         case "inventory":
             return Recipe()
-        case None if re.search(r"""^[{\s]*["']?rig["']?\s*:""", text, re.MULTILINE):
+        case None if re.search(r"""^[{ \t]*["']?rig["']?[ \t]*:""", text, re.MULTILINE):
             help_ = f"rename it: `mv {path.name} {path.name.partition('.')[0]}.yaml`"
             return Recipe((_unreadable(path, "it holds a rig, and its name does not end in `.yaml`", help_),))
         case None:
