@@ -77,12 +77,13 @@ class UpOptions:
 class PendingRun:
     """The rigs that a run changes, with their plans. `unreached`: why a rig could not be inspected, by name.
 
-    `changing`: the rigs for which the inspection found changes.
+    `changing`: the rigs for which the inspection found changes. `paused`: by rig, the instances that stay paused.
     """
 
     planned: Mapping[str, tuple[Rig, Plan]]
     unreached: Mapping[str, str] = field(default_factory=dict)
     changing: frozenset[str] = frozenset()
+    paused: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 def run_up(run: UpOptions) -> None:
@@ -98,7 +99,7 @@ def run_up(run: UpOptions) -> None:
             echo("some hosts are not up to date: the reason is above; run `herd up` again to resume", err=True)
         sys.exit(FAILED)
     if pending.planned and not run.verbose:
-        echo(f"next: {next_command(pending.planned)}")
+        echo(f"next: {next_command(pending.planned, pending.paused)}")
 
 
 def _with_saved_diff(run: UpOptions) -> UpOptions:
@@ -156,7 +157,8 @@ def _preview_rigs(run: UpOptions) -> PendingRun:
         confirm_or_exit(run.yes or run.saved is not None, "nothing was changed")
     left = {name: each for name, each in planned.items() if not found[name].as_planned}
     changing = frozenset(name for name in left if found[name].changes)
-    return PendingRun(left, {name: found[name].unreached for name in left}, changing)
+    paused = {name: found[name].paused for name in left}
+    return PendingRun(left, {name: found[name].unreached for name in left}, changing, paused)
 
 
 def _apply(run: UpOptions, pending: PendingRun) -> bool:
@@ -176,7 +178,7 @@ def _apply(run: UpOptions, pending: PendingRun) -> bool:
         if wave.of > 1:
             echo(f"--> {wave}", err=True)
         planned = {name: pending.planned[name] for name in wave.rigs}
-        failed = _apply_wave(run, planned, path, pending.unreached, options)
+        failed = _apply_wave(run, planned, path, pending, options)
         unplanned = () if failed or wave.last else _out_of_sync(run, planned)
         if halted := halt(steps, wave, failed, unplanned):
             echo(str(halted), err=True)
@@ -188,20 +190,20 @@ def _apply_wave(
     run: UpOptions,
     planned: Mapping[str, tuple[Rig, Plan]],
     path: Path,
-    unreached: Mapping[str, str],
+    pending: PendingRun,
     options: RunOptions,
 ) -> tuple[str, ...]:
     """Change the rigs of a wave, and print what came of it. Return the rigs that failed."""
     from llamaherd.deploy.run import deploy, deploy_on, load_pyinfra
 
     if run.verbose:
-        return deploy(planned, path, run.verbose - 1, unreached, options)
+        return deploy(planned, path, run.verbose - 1, pending.unreached, options)
     load_pyinfra()  # before the screen starts a thread
     with run_screen(planned) as screen:
-        result = deploy_on(screen, planned, path, unreached, options)
+        result = deploy_on(screen, planned, path, pending.unreached, options)
     for name, (rig, plan) in planned.items():
         if name not in result.failed:
-            print_done(name, rig, plan, screen.seconds(name), result.speeds.get(name, {}))
+            print_done(name, rig, plan, screen.seconds(name), result.speeds.get(name, {}), pending.paused.get(name, ()))
     for name in result.failed:
         failures = result.failures.get(name, ())
         for line in (line for failure in failures for line in failure_lines(name, failure)):

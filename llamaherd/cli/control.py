@@ -134,7 +134,7 @@ def result_line(rig: Rig, server: InstancePlan, found: ServerResult, options: Co
         done = f"stopped after {took}" if found.changed else "it was stopped before"
         return f"{target}: {done}; `herd start {target}` or `herd up` starts it"
     if options.verb == "pause":
-        until = local_end(datetime.now(), options.seconds)
+        until = local_end(options.began, options.seconds)
         return f"{target}: paused until {until}; `herd resume {target}` starts it earlier"
     if options.verb == "resume" and not found.changed:
         return f"{target}: it is not paused"

@@ -34,10 +34,10 @@ def seconds_until(text: str, now: datetime) -> int:
             end = end if end > now else end + timedelta(days=1)
         else:
             end = datetime(year, month, day, hour or 0, minute or 0)
-    except ValueError:
+        # By their time zones: a day has 23 hours where summer time begins.
+        return round((end.astimezone() - now.astimezone()).total_seconds())
+    except (ValueError, OverflowError):
         raise ValueError(f"`{text}` does not exist") from None
-    # By their time zones: a day has 23 hours where summer time begins.
-    return round((end.astimezone() - now.astimezone()).total_seconds())
 
 
 def _pause_seconds(until: str | None, duration: str | None) -> int:

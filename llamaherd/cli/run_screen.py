@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from llamaherd.cli.change_lines import thing
@@ -184,10 +185,15 @@ def _what_to_type(rig: str, failure: Failure) -> str:
     return f"change the inventory and run `herd up {rig}`, or try it again with its log: `herd up {rig} --retry -v`"
 
 
-def served_lines(rig: Rig, plan: Plan, speeds: Mapping[str, float]) -> Iterator[str]:
+def served_lines(
+    rig: Rig, plan: Plan, speeds: Mapping[str, float], paused: Container[str] = frozenset()
+) -> Iterator[str]:
     """Yield each server that a run has applied: its URL, and its speed, if it was measured."""
     width = max((len(instance.name) for instance in plan.chosen), default=0)
     for instance in plan.chosen:
+        if instance.name in paused:
+            yield f"  {instance.name:{width}}  paused"
+            continue
         speed = speeds.get(instance.service)
         shown = f"  {speed:.1f} tokens/s" if speed else ""
         yield f"  {instance.name:{width}}  {server_url(rig, instance)}{shown}"
@@ -201,20 +207,29 @@ def server_url(rig: Rig, instance: InstancePlan) -> str:
     return f"{endpoint.url('/v1')} on the host alone"
 
 
-def next_command(planned: Mapping[str, tuple[Rig, Plan]]) -> str:
-    """Return the command to type after a run: a chat with the first server that chats, else a verification."""
+def next_command(
+    planned: Mapping[str, tuple[Rig, Plan]], paused: Mapping[str, Container[str]] = MappingProxyType({})
+) -> str:
+    """Return the command to type after a run: a chat with the first server that chats, else a verification.
+
+    `paused` contains the names of instances by the name of their rig: their servers do not chat.
+    """
     for name, (_, plan) in planned.items():
         for instance in plan.chosen:
             flags = [word for word in instance.server.arguments if word.startswith("--")]
+            if instance.name in paused.get(name, ()):
+                continue
             if not any("embed" in flag or "rerank" in flag for flag in flags):
                 return f"herd chat {name}/{instance.name}"
     return f"herd verify {' '.join(planned)}"
 
 
-def print_done(name: str, rig: Rig, plan: Plan, seconds: float, speeds: Mapping[str, float]) -> None:
+def print_done(
+    name: str, rig: Rig, plan: Plan, seconds: float, speeds: Mapping[str, float], paused: Container[str]
+) -> None:
     """Print that a rig is up to date, and what it serves."""
     echo(f"{name} {marks()[0]} {show_seconds(seconds)}")
-    for line in served_lines(rig, plan, speeds):
+    for line in served_lines(rig, plan, speeds, paused):
         echo(line)
 
 

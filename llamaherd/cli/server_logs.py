@@ -20,7 +20,8 @@ from llamaherd.text.terminal import shown
 
 _SILENT_SECONDS = 90
 """In which a host sends at least an empty line, or ends."""
-_MOST_TIME = 1 << 40
+_MOST_TIME = 253_402_214_400
+"""Seconds until the last day that has a date with four digits of the year."""
 
 
 def print_log(options: LogsOptions) -> None:

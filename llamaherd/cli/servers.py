@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +17,7 @@ Verb = Literal["stop", "start", "restart", "pause", "resume"]
 
 @dataclass(frozen=True)
 class ControlOptions:
-    """A command that stops or starts servers, and its options. `seconds` is the length of a pause."""
+    """A command that stops or starts servers, and its options. `seconds` is the length of a pause from `began` on."""
 
     verb: Verb
     inventory: Path | None
@@ -24,6 +25,7 @@ class ControlOptions:
     lock_wait: int
     as_json: bool
     seconds: int = 0
+    began: datetime = field(default_factory=datetime.now)
 
 
 def run(options: ControlOptions) -> None:

@@ -36,6 +36,10 @@ class StatePart:
         return part if isinstance(part, cls) else cls()
 
 
+_STOPPED = ("inactive", "failed", "exited", "created", "dead")
+"""States of units and containers that do not run, and are not about to."""
+
+
 @dataclass(frozen=True)
 class HostState:
     """The state of a host: the files that roles name, and the parts that roles inspect, by class."""
@@ -81,6 +85,13 @@ class HostState:
     def servers(self) -> ServersState:
         """Return the servers."""
         return ServersState.of(self)
+
+    def pause_left(self, service: str) -> float | None:
+        """Return the seconds that are left of a server's pause; None if it is not paused, or runs all the same."""
+        unit, container = self.servers.units.get(service), self.servers.containers.get(service)
+        stopped = (unit is None or unit.active in _STOPPED) and (container is None or container.status in _STOPPED)
+        serving = self.servers.serving.get(service)
+        return serving.pause_left if serving and stopped else None
 
 
 @dataclass(frozen=True)

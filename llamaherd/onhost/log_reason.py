@@ -10,6 +10,8 @@ LINES = 200
 
 _MOST = 200
 """Characters of a reason."""
+_MOST_LINE = 4000
+"""Characters of a line that are searched: a line of a log may contain a whole prompt."""
 
 _SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _PREFIX = re.compile(r"^(?:[0-9][0-9.:]* )?[EWIF] +(?=\S)")
@@ -38,7 +40,7 @@ _GIVES_UP = re.compile(
 
 def find_reason(lines: Sequence[str]) -> str:
     """Return the line of a log that names why the engine ended; empty if no line does."""
-    read = [_PREFIX.sub("", _SEQUENCE.sub("", line).strip()) for line in lines]
+    read = [_PREFIX.sub("", _SEQUENCE.sub("", line[:_MOST_LINE]).strip()) for line in lines]
     errors = [line for line in read if _ERROR.search(line) and not _GIVES_UP.search(line)]
     causes = [line for line in read if _CAUSE.search(line)]
     given_up = [line for line in read if _ERROR.search(line)]

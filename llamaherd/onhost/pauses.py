@@ -52,10 +52,11 @@ def read_pause(service: str, system: System) -> Pause | None:
 def left_of(service: str, system: System) -> float | None:
     """Return the seconds that are left of a server's pause; None if it is not paused.
 
-    The host's clock alone decides, so clocks that differ do not matter.
+    The host's clock alone decides, so clocks that differ do not matter. If that clock is set back, no more is left than
+    the whole pause.
     """
     pause = read_pause(service, system)
-    return max(0.0, pause.until - system.clock()) if pause else None
+    return max(0.0, min(pause.until - system.clock(), pause.until - pause.since)) if pause else None
 
 
 def pauses(given: PausesInput, system: System) -> Pauses:

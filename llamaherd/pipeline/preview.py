@@ -31,6 +31,7 @@ class Preview:
 
     `problems` are the reasons why it would fail, and `unreached` is why the inspection failed. `stale` are planned
     files that have another text on the host. `left` are changes outside of the selected part; None if they are unknown.
+    `paused` are the names of instances whose servers stay paused.
     """
 
     changes: tuple[Change, ...] = ()
@@ -39,6 +40,7 @@ class Preview:
     unreached: str = ""
     stale: tuple[TextFile, ...] = ()
     left: tuple[Change, ...] | None = ()
+    paused: frozenset[str] = frozenset()
 
     @property
     def as_planned(self) -> bool:
@@ -108,7 +110,8 @@ def _preview_part(
     )
     there = (file for file in planned_texts(plan, roles) if file.path in seen.files)
     stale = tuple(file for file in there if text_differs(file, seen))
-    return Preview(changes, notes, tuple(kept_from), stale=stale)
+    paused = frozenset(each.name for each in plan.instances if seen.pause_left(each.service) is not None)
+    return Preview(changes, notes, tuple(kept_from), stale=stale, paused=paused)
 
 
 def planned_texts(plan: Plan, roles: Sequence[Role]) -> Iterator[TextFile]:

@@ -12,7 +12,9 @@ from llamaherd.plan import InstancePlan, Plan
 _NUMBER = re.compile(r"-\.?[0-9].*")
 """A value that begins like a flag, such as the seed -1."""
 
-_SECRET = re.compile(r"(?:^|[-_])(?:api-?key|token|password|secret)s?$", re.IGNORECASE)
+_SECRET = re.compile(
+    r"(?:^|[-_])(?:(?:api)?keys?|token|passw(?:or)?ds?|passphrase|pass|auth|cookie|credentials?)$|secret", re.IGNORECASE
+)
 """Names of arguments and variables whose values are never shown."""
 
 _BUILD = re.compile(r".*/builds/([^/]+)/bin/[^/]+")

@@ -26,9 +26,6 @@ MEASURED_TOKENS = 64
 
 _FEW_TOKENS = 8
 
-_STOPPED = ("inactive", "failed", "exited", "created", "dead")
-"""States of units and containers that do not run, and are not about to."""
-
 DRAFTED = 16
 """Tokens that must have been drafted before it means anything that none was accepted."""
 
@@ -207,9 +204,7 @@ def serves(instance: InstancePlan, state: HostState) -> bool:
 
 def pause_left(instance: InstancePlan, state: HostState) -> float | None:
     """Return the seconds that are left of a server's pause; None if it is not paused, or runs all the same."""
-    unit, container = state.servers.units.get(instance.service), state.servers.containers.get(instance.service)
-    stopped = (unit is None or unit.active in _STOPPED) and (container is None or container.status in _STOPPED)
-    return state.servers.serving.get(instance.service, ServingState()).pause_left if stopped else None
+    return state.pause_left(instance.service)
 
 
 def proven(instance: InstancePlan, state: HostState) -> bool:

@@ -19,12 +19,14 @@ from typing import Any
 import pytest
 import yaml
 
-from llamaherd.cli.control import local_end
+from llamaherd.cli.control import local_end, result_line
 from llamaherd.cli.pause import seconds_until
+from llamaherd.cli.servers import ControlOptions
+from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.document import decode
-from llamaherd.onhost.server_control import ControlInput
+from llamaherd.onhost.server_control import ControlInput, ServerResult
 from tests.support.gateway import rig_at
-from tests.support.rigs import ROOT
+from tests.support.rigs import ROOT, cpu_rig, planned
 from tests.support.ssh_hosts import HERD
 
 SSH = f"""#!{sys.executable}
@@ -204,6 +206,27 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 )
 def test_the_seconds_until_a_local_time(text: str, now: str, hours: float) -> None:
     assert seconds_until(text, datetime.fromisoformat(now)) == hours * 3600
+
+
+@pytest.mark.parametrize("text", ["9999-12-31 23:59", "0001-01-01 00:00"])
+def test_a_time_at_the_ends_of_the_calendar(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York" if text.startswith("9") else "Asia/Tokyo")
+    time.tzset()
+    try:
+        with pytest.raises(ValueError, match=f"`{text}` does not exist"):
+            seconds_until(text, datetime(2026, 11, 29, 20, 30))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_an_end_counts_from_the_begin_of_the_command() -> None:
+    rig = Rig.model_validate(cpu_rig())
+    began = datetime(2026, 11, 29, 20, 30)
+    options = ControlOptions("pause", None, "one", 0, False, 5400, began)
+    instance = planned(cpu_rig()).instances[0]
+    line = result_line(rig, instance, ServerResult(600, True), options)
+    assert ": paused until 22:00;" in line
 
 
 @pytest.mark.usefixtures("berlin")

@@ -186,6 +186,7 @@ def test_the_next_command_is_a_chat_where_something_chats() -> None:
     embeds = {"instances/chat/extra_args": ["--embedding", "--pooling", "mean"]}
     assert next_command({"box": (rig, planned(cpu_rig()))}) == "herd chat box/chat"
     assert next_command({"box": (rig, planned(cpu_rig(), embeds))}) == "herd chat box/drafter"
+    assert next_command({"box": (rig, planned(cpu_rig()))}, {"box": {"chat"}}) == "herd chat box/drafter"
     nothing = planned(cpu_rig()).model_copy(update={"instances": ()})
     assert next_command({"box": (rig, nothing), "duo": (rig, nothing)}) == "herd verify box duo"
 
@@ -198,3 +199,5 @@ def test_in_the_end_each_server_has_its_url_and_speed() -> None:
         "  chat     http://127.0.0.1:8080/v1 on the host alone",
         "  drafter  http://attic.lan:8081/v1  54.3 tokens/s",
     ]
+    paused = [*served_lines(Rig.model_validate(declared), planned(declared), {}, {"drafter"})]
+    assert paused[1] == "  drafter  paused"

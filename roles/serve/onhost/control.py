@@ -115,6 +115,8 @@ def end(given: PauseEndInput, system: System) -> None:
 def run_end(given: PauseEndInput, system: System, tools: Tools) -> None:
     """Start a server because its pause is over; see `end`."""
     server = given.server
+    if (left_of(server.service, system) or 0) > _EARLY_SECONDS:
+        return  # the timer runs this once after each boot, too
     lock = RunLockInput("", f"the end of the pause of {server.service}", LOCK_WAIT)
     with changing(lock, system, f"resuming {server.service}"):
         left = left_of(server.service, system)

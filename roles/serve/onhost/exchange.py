@@ -95,6 +95,8 @@ class Exchange:
     def __init__(self, given: ExchangeInput, system: System, tools: Tools) -> None:
         self.given, self.system, self.tools = given, system, tools
         self.switches = [Switch(each, system, tools, together=True) for each in given.members]
+        self.stopped: float | None = None
+        """When the first of them stopped."""
 
     def run(self) -> None:
         """Check all, stop all, start all. Raise FailedError."""
@@ -144,6 +146,8 @@ class Exchange:
             ContainerBackend(system).kill(server.service)
         system.report(f"stopping {server.service}: {self.given.names} change together")
         drain_kept(system, server.kept, self.tools, server.drain_seconds)
+        if self.stopped is None:
+            self.stopped = system.now()
         UnitBackend(system).stop(server.service)
         ContainerBackend(system).stop(server.service)
         self.tools.let_in(system)
@@ -295,7 +299,7 @@ class Exchange:
                 raise FailedError(f"{', '.join(lost)} was rolled back, and does not serve", "see the lines above")
             return
         name, why = failed.server.service, failed.why
-        failed.downtime = self.system.now() - failed.stopped
+        failed.downtime = None if self.stopped is None else self.system.now() - self.stopped
         self.system.send(failed.failed(serves=not lost))
         if lost:
             raise FailedError(f"{name} does not serve as declared: {why}", RETRY)

@@ -26,6 +26,8 @@ OnCalendar={end} UTC
 AccuracySec=1s
 # Also at the next boot, if the host is off then.
 Persistent=true
+# Also if that time was over before this timer, and after a boot that interrupted the end of the pause.
+OnActiveSec=1min
 
 [Install]
 WantedBy=timers.target

@@ -234,10 +234,11 @@ def roll_back(servers: Sequence[Server], failed: Server, why: str, system: Syste
 
 
 def _fails(server: Server, system: System, probe: Probe) -> bool:
-    """Return whether a server still fails. Another run may have changed it while this program waited for the lock."""
-    return not replaced(server, system) and (
-        inspect(server, system).state == "died" or bool(probe_server(server, system, probe))
-    )
+    """Return whether a server still fails. Another run may have changed or stopped it while this program waited."""
+    state = inspect(server, system).state
+    if state == "stopped" or replaced(server, system):
+        return False
+    return state == "died" or bool(probe_server(server, system, probe))
 
 
 def _restore_version(server: Server, before: Version, system: System, probe: Probe) -> str:

@@ -158,8 +158,9 @@ class Switch:
 
     def leave(self, *, done: bool) -> None:
         """End what must not outlive the run: a candidate, unless it alone serves. Replaced servers come back."""
-        if not done:
+        if not done and any(self.system.entry(each.mark) for each in self.given.replaced):
             restore_replaced(self.system, self.given.replaced, self.server.service)
+            self.downtime = self.system.now() - self.stopped
         if self.candidate.exists():
             if self.backend.running_spec(self.server.service):
                 self.candidate.end()

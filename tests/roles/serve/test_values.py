@@ -49,6 +49,7 @@ def running(plan: Plan) -> HostState:
         ("-ot a=CPU -ot b=CPU", "-ot a=CPU", (("-ot", "a=CPU, b=CPU", "a=CPU"),)),
         ("--a=1", "--a 2", (("--a", "1", "2"),)),
         ("serve m --x 1", "serve n --x 1", (("", "serve m", "serve n"),)),
+        ("--max-num-batched-tokens 1", "--max-num-batched-tokens 2", (("--max-num-batched-tokens", "1", "2"),)),
         ("--api-key sk-1", "--api-key-file /k", (("--api-key-file", None, "/k"), ("--api-key", HIDDEN, None))),
     ],
 )
@@ -89,6 +90,12 @@ def test_settings_that_are_no_arguments_come_from_the_last_plan() -> None:
     )
     assert instance_changes(before, after, "llama-gone") == ()
     assert instance_changes(NOW, WANTED, "llama-chat")[0] == ValueChange("--cache-type-k", "f16", "q8_0")
+
+
+@pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID_SECRET", "DB_PASSWD", "CIVITAI_KEY"])
+def test_values_of_variables_that_may_be_secrets_are_hidden(name: str) -> None:
+    before, after = (planned(cpu_rig(), {"instances/chat/environment": {name: value}}) for value in "ab")
+    assert instance_changes(before, after, "llama-chat") == (ValueChange(name, HIDDEN, HIDDEN),)
 
 
 def test_each_key_is_shown_once_and_hashes_only_alone() -> None:

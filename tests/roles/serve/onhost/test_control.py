@@ -256,6 +256,25 @@ def test_a_pause_ends_later_where_another_run_keeps_the_host() -> None:
     assert "\nRestart=on-failure\n" in made.files["/etc/systemd/system/llamaherd-resume-chat.service"].text
 
 
+def test_the_timer_of_a_pause_runs_after_each_boot_and_once_more_for_an_end_that_was_over() -> None:
+    made = host("chat")
+    run_pause(given("chat"), made, made)
+    timer = made.files["/etc/systemd/system/llamaherd-resume-chat.timer"].text
+    assert "\nOnActiveSec=1min\n" in timer
+    made.holders["run"] = "tom@laptop"
+    run_end(PauseEndInput(server("chat")), made, made)
+    assert not serves(made, "chat")
+    assert left(made)["chat"] > 0
+
+
+def test_no_more_is_left_than_the_whole_pause_if_the_clock_of_the_host_is_set_back() -> None:
+    made = host("chat")
+    made.time = 1e9
+    run_pause(given("chat"), made, made)
+    made.time = 0
+    assert left(made) == {"chat": HOUR}
+
+
 def test_an_absent_server_is_named_before_another_one_is_stopped() -> None:
     made = host("chat")
     with pytest.raises(FailedError, match="there is no llama-drafter on this host"):

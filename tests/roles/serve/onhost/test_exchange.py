@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 from llamaherd.onhost.document import decode, dump, parse_document
+from llamaherd.onhost.servers import FailedSwitch
 from llamaherd.onhost.system import FailedError
 from llamaherd.plan import Plan
 from roles.serve.onhost.exchange import JOURNAL, run_cut_off, run_exchange
@@ -128,6 +129,17 @@ def test_a_refused_version_is_not_kept_where_the_run_is_killed(second: Fate) -> 
         if host.read(JOURNAL):
             run(host, NEW[False])
             assert left_over(host) == [], (step, host.log)
+
+
+def test_the_downtime_of_a_failed_change_begins_with_the_first_stop() -> None:
+    host = serving()
+    host.fates[spec(NEW[False], "drafter")] = "does not load"
+    times: list[float] = []
+    host.seen = lambda now: times.append(now.time) if not now.running("llama-drafter") else None
+    assert "serve as before" in run(host, NEW[False])
+    (failed,) = (each for each in host.values if isinstance(each, FailedSwitch))
+    assert failed.downtime is not None
+    assert failed.downtime >= times[-1] - times[0]
 
 
 def test_one_that_is_cut_off_is_ended_before_another_begins() -> None:

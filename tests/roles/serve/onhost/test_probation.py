@@ -190,6 +190,14 @@ def test_a_server_that_another_run_restores_meanwhile_is_left_alone() -> None:
     assert not is_restored(on)
 
 
+def test_a_server_that_herd_stops_while_it_is_probed_is_left_alone() -> None:
+    """The stop holds the lock: the probe fails because of it, and the server has stopped when it releases the lock."""
+    on = host(unit=from_second(8, STOPPED), responses=lambda _: (NO_RESPONSE, ""))
+    on.lock_until = 40
+    assert watched(on) == ""
+    assert not is_restored(on)
+
+
 def test_systemd_that_does_not_respond_rolls_nothing_back() -> None:
     assert watched(host(unit=lambda _: "")) == ""
 

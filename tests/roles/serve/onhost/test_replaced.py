@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from llamaherd.onhost.servers import FailedSwitch
 from roles.serve.transaction import UndeclaredServer
 from tests.support.played_host import Fate, Killed, PlayedHost
 from tests.support.sample import drawn
@@ -31,8 +32,14 @@ def going(host: PlayedHost, *, port: bool) -> list[UndeclaredServer]:
 @pytest.mark.parametrize(("fate", "room", "port"), CASES)
 def test_one_of_them_serves_at_the_end(fate: Fate, room: bool, port: bool) -> None:
     host = renamed(fate, room=room)
+    away: list[int] = []
+    host.seen = lambda now: None if now.running("llama-chat") else away.append(now.steps)
     why = one_run(host, NEW, "drafter", going=going(host, port=port))
+    was_down = bool(away)
     new, old = host.running("llama-drafter"), host.running("llama-chat")
+    sent = [each for each in host.values if isinstance(each, FailedSwitch)]
+    expected = [] if fate == "serves" else [(True, was_down)]
+    assert [(each.serves, each.downtime is not None) for each in sent] == expected
     if fate == "serves":
         assert (why, new) == ("", instance_of(NEW, "drafter").spec)
     else:
