@@ -298,7 +298,7 @@ class _Run:
                         self.findings.append(UNRESOLVED.at(wanted.place, found.note, help_, "note"))
                     old = self.old.ref(git, ref)
                     self._note_tag(ref, wanted, stays=old is not None and old.commit == found.commit)
-                    if page := self._page(git, ref, wanted):
+                    if page := self._page(git, ref, wanted, old if old and old.commit == found.commit else None):
                         locked = locked.model_copy(update={"page": page})
                 yield locked
             except git_refs.GitError as error:
@@ -315,8 +315,11 @@ class _Run:
             help_ = f"`herd upgrade {name}` replaces it by the newest tag"
             self.findings.append(UNRESOLVED.at(wanted.place, message, help_, "note"))
 
-    def _page(self, git: str, ref: str, wanted: WantedName) -> LockedPage | None:
-        """Resolve the page of a build of llama.cpp. Without it, the server is built without a page: no error."""
+    def _page(self, git: str, ref: str, wanted: WantedName, same: LockedRef | None) -> LockedPage | None:
+        """Resolve the page of a build of llama.cpp. Without it, the server is built without a page: no error.
+
+        `same` is the locked entry at the same commit. If the hub fails, its page stays.
+        """
         build = release_order(ref)
         if git.removesuffix(".git") != UPSTREAM["llama.cpp"] or build is None or len(build) > 1:
             return None
@@ -324,6 +327,9 @@ class _Run:
             self.say(f"querying {hub.endpoint()} for the page of b{build[0]}")
             page = hub.page_of(build[0])
         except HubError as error:
+            if same and same.page:
+                self._warn(wanted.place, f"the page of {ref} stays as it is locked: {error.message}", error.help)
+                return same.page
             help_ = f"{error.help}; then run `herd lock --upgrade {min(wanted.names)}`"
             self._warn(wanted.place, f"{ref} is built without a page for browsers: {error.message}", help_)
             return None

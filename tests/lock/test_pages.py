@@ -109,6 +109,18 @@ def test_a_hub_that_fails_is_a_warning_with_the_command_that_tries_again(server:
     assert "herd lock --upgrade main" in str(finding.help)
 
 
+def test_a_hub_that_fails_takes_no_page_from_an_engine_that_stays(
+    server: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = locked("b11434").lock
+    server.script = lambda _: response(b"500 Oh", b"no")
+    outcome = locked("b11434", old, "all")
+    assert outcome.lock == old
+    assert [each.severity for each in outcome.findings].count("warning") == 1
+    monkeypatch.setattr(git_refs, "commit_of", lambda *_: git_refs.Ref("ab" * 20))
+    assert page_and_findings(locked("b11434", old, "all"))[0] is None
+
+
 def test_a_build_is_another_one_with_a_page_and_the_same_one_without() -> None:
     engine = {"engines/main/source": {"git": GIT, "ref": "b11434"}}
     rig = Rig.model_validate(changed(cpu_rig(), engine))
