@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from difflib import unified_diff
+from difflib import SequenceMatcher, unified_diff
 from glob import escape
 from pathlib import Path
 
@@ -59,6 +60,7 @@ def report_write_errors() -> Iterator[None]:
         raise UserError(f"cannot write {error.filename}: {error.strerror}", "check its mode and its disk") from None
 
 
+_BYTE_ORDER_MARK = "\ufeff"
 _MOST_BYTES = 1 << 20
 """The most bytes of a file of the inventory."""
 
@@ -91,7 +93,25 @@ class FileEdit:
         if text_of(target) != self.old:
             raise UserError(f"{self.file} was changed by another program meanwhile", "run the same command again")
         with report_write_errors():
-            write_atomically(target, self.new, target.stat().st_mode & 0o777)
+            text = _as_written(target.read_bytes().decode(), self.old, self.new)
+            write_atomically(target, text, target.stat().st_mode & 0o777)
+
+
+def _as_written(raw: str, old: str, new: str) -> str:
+    """Return a new text with the byte order mark and the line ends of the file, whose text without them is `old`."""
+    if raw == old:
+        return new
+    mark = _BYTE_ORDER_MARK if raw.startswith(_BYTE_ORDER_MARK) else ""
+    pieces = re.split(r"(\r\n|\r|\n)", raw.removeprefix(mark))
+    before, after = old.split("\n"), new.split("\n")
+    ends = [*pieces[1::2], ""]
+    usual = ends[0] or "\n"
+    made = [usual] * len(after)
+    for block in SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks():
+        kept = ends[block.a : block.a + block.size]
+        made[block.b : block.b + block.size] = [end or usual for end in kept]
+    made[-1] = ""
+    return mark + "".join(line + end for line, end in zip(after, made, strict=True))
 
 
 @contextmanager

@@ -79,6 +79,16 @@ def test_what_cannot_be_changed_is_refused(text: str) -> None:
     assert str(caught.value)
 
 
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("last", ["", "\r\n"])
+def test_line_ends_and_a_byte_order_mark_stay(mark: str, last: str, tmp_path: Path) -> None:
+    file = tmp_path / "duo.yaml"
+    file.write_bytes(f"{mark}a: 1\r\nb: 2  # kept\nc: 3{last}".encode())
+    end = last.replace("\r\n", "\n")
+    FileEdit(file, f"a: 1\nb: 2  # kept\nc: 3{end}", f"a: 2\nnew: 0\nb: 2  # kept\nc: 3{end}").write()
+    assert file.read_bytes().decode() == f"{mark}a: 2\r\nnew: 0\r\nb: 2  # kept\nc: 3{last}"
+
+
 def test_a_file_that_changed_meanwhile_is_kept(tmp_path: Path) -> None:
     file, link = tmp_path / "duo.yaml", tmp_path / "link.yaml"
     file.write_text("a: 1\n")
