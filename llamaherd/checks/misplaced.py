@@ -15,6 +15,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.keys import container_type, declared_at, value_at
 from llamaherd.inventory.yaml_file import Document, Path_
 from llamaherd.text.quoting import comment
+from llamaherd.text.textfile import lines_of
 
 _FEWEST = 2
 """The fewest keys by which a mapping is recognised as an instance, a model, an engine or a GPU."""
@@ -35,7 +36,7 @@ def misplaced_key(document: Document, path: Path_) -> Misplaced | None:
     """Return where a key belongs that is unknown only because of its indentation; None for other keys."""
     place = document.keys.get(path)
     text = document.texts.get(place.file) if place else None
-    if place is None or text is None or text.split("\n")[place.line - 1][: place.column - 1].strip():
+    if place is None or text is None or lines_of(text)[place.line - 1][: place.column - 1].strip():
         return None  # inherited, or within braces
     model, _ = _kinds(path[:-1])
     if model is not None and path[-1] in keys_of_model(model):

@@ -30,6 +30,7 @@ from llamaherd.inventory.suggestions import candidate_values, is_same_value
 from llamaherd.inventory.yaml_file import HARMFUL_CHARACTER, Document, Path_
 from llamaherd.inventory.yaml_text import Loader
 from llamaherd.text.quoting import comment
+from llamaherd.text.textfile import lines_of
 
 _MOST_GIVEN = 60
 """The most characters of a value that a message repeats."""
@@ -233,7 +234,7 @@ def _decimal_comma(document: Document, path: Path_, value: Any) -> Mistake | Non
     text = document.texts.get(place.file) if place else None
     if value is not None or place is None or text is None or not str(path[-1]).isdecimal():
         return None
-    line = text.split("\n")[place.line - 1]
+    line = lines_of(text)[place.line - 1]
     number = re.search(r"([\w.-]+): *(\d+),$", line[: place.column - 1])
     if number is None:
         return None

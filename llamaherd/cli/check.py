@@ -22,6 +22,7 @@ from llamaherd.pipeline.load import examined, inventory_folder, inventory_path
 from llamaherd.pipeline.rules import NO_INVENTORY
 from llamaherd.recipes import is_recipe, understand
 from llamaherd.recipes.suggestions import inventory_fragment
+from llamaherd.text.textfile import lines_of
 
 UNREAD = frozenset({UNREADABLE.code, NO_INVENTORY.code})
 """Codes of files that cannot be read at all."""
@@ -153,7 +154,7 @@ _MOST_LINES = 3
 
 def _print_fixed(done: Iterable[Finding], before: str, after: str) -> None:
     """Print what was fixed: each finding, and its first lines before and after the fix."""
-    old, new = (text.replace("\r\n", "\n").replace("\r", "\n").split("\n") for text in (before, after))
+    old, new = (lines_of(text) for text in (before, after))
     for finding in done:
         echo(f"{finding.place}: fixed {finding.code}: {finding.message}")
         places = list(dict.fromkeys(edit.place.line for edit in finding.edits))

@@ -20,6 +20,7 @@ from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, 
 from llamaherd.inventory.file_writer import write_atomically
 from llamaherd.layout import IN_REACH, LOCK_WAIT
 from llamaherd.text.terminal import plain
+from llamaherd.text.textfile import lines_of
 
 if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
@@ -200,7 +201,7 @@ def print_findings(
     from llamaherd.diagnostics.excerpt import rendered  # late: most runs print no finding
 
     def lines(file: Path) -> list[str] | None:
-        return texts[file].split("\n") if texts and file in texts else _source_lines(file)
+        return lines_of(texts[file]) if texts and file in texts else _source_lines(file)
 
     for line in rendered(to_print(findings), lines, _painted, _columns(err=err), fixing=fixing):
         click.echo(line, err=err, color=False if os.environ.get("NO_COLOR") else None)
@@ -238,7 +239,7 @@ def _source_lines(file: Path) -> list[str] | None:
     from llamaherd.text.textfile import UnreadableError, read_text
 
     try:
-        return read_text(file, MOST_SOURCE).split("\n")
+        return lines_of(read_text(file, MOST_SOURCE))
     except UnreadableError:
         return None
 

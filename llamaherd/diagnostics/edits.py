@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from llamaherd.diagnostics.findings import Edit, Finding
+from llamaherd.text.textfile import LINE_END
 
-_LINE_END = re.compile(r"(\r\n|\r|\n)")
 _BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -25,7 +24,7 @@ def with_fixes(text: str, findings: Iterable[Finding]) -> EditedText:
 
     A finding is left out if the file has another text there, or if an earlier finding changes it.
     """
-    pieces = _LINE_END.split(text)
+    pieces = LINE_END.split(text)
     taken: dict[int, list[Edit]] = {}
     done = []
     for finding in findings:
@@ -38,7 +37,7 @@ def with_fixes(text: str, findings: Iterable[Finding]) -> EditedText:
 
 def with_edits(text: str, edits: Iterable[Edit]) -> str:
     """Return the text of a file with edits that fit into it and do not overlap."""
-    pieces = _LINE_END.split(text)
+    pieces = LINE_END.split(text)
     for edit in sorted(edits, key=lambda each: each.place, reverse=True):
         line = pieces[_index(edit)]
         start, end = _span(line, edit)

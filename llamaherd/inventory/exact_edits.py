@@ -14,6 +14,7 @@ from llamaherd.diagnostics.edits import with_edits
 from llamaherd.diagnostics.findings import Edit, InventoryError, Place
 from llamaherd.inventory.yaml_file import Document, Path_, parse_yaml
 from llamaherd.inventory.yaml_text import Loader, nodes_of
+from llamaherd.text.textfile import lines_of
 
 
 def key_edit(document: Document, path: Path_, new: str) -> tuple[Edit, ...]:
@@ -21,7 +22,7 @@ def key_edit(document: Document, path: Path_, new: str) -> tuple[Edit, ...]:
     place, old = document.keys.get(path), str(path[-1])
     if place is None or place.file not in document.texts:
         return ()
-    rest = document.texts[place.file].split("\n")[place.line - 1][place.column - 1 :]
+    rest = lines_of(document.texts[place.file])[place.line - 1][place.column - 1 :]
     written = next((each for each in (old, f'"{old}"', f"'{old}'") if rest.startswith(each)), None)
 
     def rename(before: Document, data: Any) -> None:
@@ -113,7 +114,7 @@ def moved_key(document: Document, path: Path_, parent: Path_) -> MovedKey:
         before = parse_yaml(place.file, text)
         if before.keys.get(path) != place:
             return MovedKey(depth, ())
-        edits = tuple(_shifted(text.split("\n"), place, depth - place.column + 1))
+        edits = tuple(_shifted(lines_of(text), place, depth - place.column + 1))
         after = parse_yaml(place.file, with_edits(text, edits)).data
         moved = [_with_moved(before.data, path, parent, followers=followers) for followers in (False, True)]
     except (InventoryError, LookupError, TypeError):
@@ -168,7 +169,7 @@ def unlisted(document: Document, path: Path_, name_key: str | None) -> tuple[Edi
     if place is None or place.file not in document.texts:
         return ()
     text = document.texts[place.file]
-    lines, edits, meant = text.split("\n"), list[Edit](), dict[str, Any]()
+    lines, edits, meant = lines_of(text), list[Edit](), dict[str, Any]()
     for index, item in enumerate(items):
         at = document.values.get((*path, index))
         found = _ITEM.match(lines[at.line - 1]) if at and isinstance(item, dict) else None

@@ -11,6 +11,7 @@ import yaml
 from llamaherd.diagnostics.spelling import misspelled_name
 from llamaherd.inventory.yaml_text import nodes_of
 from llamaherd.text.quoting import comment
+from llamaherd.text.textfile import lines_of
 
 
 class LineEdit(NamedTuple):
@@ -53,7 +54,7 @@ def explain_yaml_error(text: str, error: yaml.YAMLError, reads: Callable[[str], 
     if mark is None:
         return YamlMistake(1, 1, f"this is not YAML: {comment(problem)}", _OTHERWISE)
     begun = getattr(error, "context_mark", None) or mark
-    lines = text.splitlines() or [""]
+    lines = lines_of(text.removesuffix("\n"))
     unknown = YamlMistake(mark.line + 1, mark.column + 1, f"this is not YAML: {comment(problem)}", _OTHERWISE)
     if max(map(len, lines)) > _LONGEST_LINE:
         return unknown
@@ -76,8 +77,14 @@ def explain_yaml_error(text: str, error: yaml.YAMLError, reads: Callable[[str], 
         or _another(lines, problem, mark)
         or unknown
     )
-    certain = found.edit and len(text) <= _MOST_TRIED and _gets_further(lines, found.edit, mark)
+    edit = found.edit
+    certain = edit and len(text) <= _MOST_TRIED and _fits(lines, edit) and _gets_further(lines, edit, mark)
     return found if certain else found._replace(edit=None)
+
+
+def _fits(lines: Sequence[str], edit: LineEdit) -> bool:
+    """Return whether a line has the text that an edit replaces."""
+    return lines[edit.line - 1].startswith(edit.old, edit.column - 1)
 
 
 def _gets_further(lines: Sequence[str], edit: LineEdit, mark: yaml.Mark) -> bool:
@@ -166,18 +173,30 @@ def _character(lines: Sequence[str], mark: yaml.Mark, problem: str) -> YamlMista
         column = alias.start(1)
         if re.fullmatch(r"&\s*(#.*)?", line[column:]):
             return YamlMistake(at[0], column + 1, "`&` begins the name of an anchor, and none follows", "leave it out")
-        value = _word(line[column:])
         message = f"`{alias[1]}` at the beginning of a value means something else in YAML"
-        edit = LineEdit(at[0], column + 1, value, f'"{value}"')
-        return YamlMistake(at[0], column + 1, message, f'write it in quotes: `"{value}"`', edit)
+        return _unquoted(line, at[0], column, message)
     if "cannot start any token" in problem or "node content, but found '?'" in problem:
-        value = _word(line[mark.column :])
-        message = f"no value in YAML begins with `{value[:1]}`"
-        edit = LineEdit(*at, value, f'"{value}"')
-        return YamlMistake(*at, message, f'write it in quotes: `"{value}"`', edit)
+        return _unquoted(line, at[0], mark.column, f"no value in YAML begins with `{_word(line[mark.column :])[:1]}`")
     if "special characters are not allowed" in problem:
         return YamlMistake(*at, "a character stands here that no text may hold", "take it out, or type the line anew")
     return None
+
+
+def _unquoted(line: str, number: int, column: int, message: str) -> YamlMistake:
+    """Return the mistake of a value that needs quotes. The edit is certain if it is clear where the value ends."""
+    in_brackets = len(re.findall(r"[\[{]", line[:column])) > len(re.findall(r"[\]}]", line[:column]))
+    end = r"(?=\s+#|\s*[,\]}]|\s*$)" if in_brackets else r"(?=\s+#|\s*$)"
+    found = re.match(rf".*?{end}", line[column:])
+    value = found[0] if found else line[column:]
+    if bullet := re.match(r"\*\s+(?=\S)", value):
+        message = "`*` does not begin an item of a list"
+        return YamlMistake(number, column + 1, message, f"write `- {_shown(value[bullet.end() :])}`")
+    mark = "'" if '"' in value else '"'
+    help_ = f"write it in quotes: `{mark}{_shown(value)}{mark}`"
+    # A colon may end a key.
+    clear = re.fullmatch(r"\S[^\s\"\\]([^\"\\:]|:(?=[^\s]))*", value)
+    edit = LineEdit(number, column + 1, value, f'"{value}"') if clear else None
+    return YamlMistake(number, column + 1, message, help_, edit)
 
 
 def _without_tabs(lines: Sequence[str], at: int) -> LineEdit | None:
@@ -354,7 +373,8 @@ def _trailing(lines: Sequence[str], at: int) -> YamlMistake | None:
         return YamlMistake(at + 1, column, message, f"leave it out, or write `# {_shown(rest)}`")
     whole = f"{found[1]}{rest}"
     quoted = "write the whole value once in quotes"
-    if found[1][:1] in "[{" and "'" not in whole:
+    # Brackets around keys are a mapping with a sign too many, and no text.
+    if found[1][:1] in "[{" and not re.search(r"['\"]|:\s", whole):
         edit = LineEdit(at + 1, found.start(1) + 1, whole, f"'{whole}'")
         return YamlMistake(at + 1, column, message, f"{quoted}: `{_shown(edit.new)}`", edit)
     return YamlMistake(at + 1, column, message, quoted)

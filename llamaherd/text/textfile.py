@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -64,6 +65,15 @@ def decoded(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise UnreadableError("it is not UTF-8 text", "save it as UTF-8, if it is text at all") from None
+
+
+LINE_END = re.compile("(\r\n|[\r\n\x85\u2028\u2029])")
+"""The end of a line as YAML 1.1 counts lines: places of findings and edits count them in the same way."""
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text without their ends. A text that ends with a line end has an empty last line."""
+    return LINE_END.split(text)[::2]
 
 
 _MAGIC = {

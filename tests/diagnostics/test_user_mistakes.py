@@ -392,3 +392,50 @@ def test_an_old_spelling_becomes_the_new_one(right: str, old: str, new: str, tmp
     findings_of(RIGHT.replace(right, old), tmp_path)
     done = CliRunner().invoke(main, ["check", "--fix", str(tmp_path / "duo.yaml")])
     assert (tmp_path / "duo.yaml").read_text(encoding="utf-8") == RIGHT.replace(right, new), done.output
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85"])
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("port: 8003", "prot: 8003"), ("host: duo.lan,", "host: duo.lan"), ("model: small\n", 'model: "small\n')],
+)
+def test_a_fix_is_in_its_line_whatever_ends_the_lines_above(right: str, wrong: str, end: str, tmp_path: Path) -> None:
+    above = f"# pasted{end}#{end}# three lines to YAML\n"
+    findings_of(above + RIGHT.replace(right, wrong), tmp_path)
+    done = CliRunner().invoke(main, ["check", "--fix", str(tmp_path / "duo.yaml")])
+    assert done.exception is None or isinstance(done.exception, SystemExit)
+    fixed = parse_yaml(tmp_path / "duo.yaml", (tmp_path / "duo.yaml").read_text(encoding="utf-8"))
+    assert fixed.data == parse_yaml(tmp_path / "duo.yaml", RIGHT).data
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [("@ab#cd  # kept", "@ab#cd"), ("%d, %s  # kept", "%d, %s"), ("`x`  # kept", "`x`"), ("@a]b", "@a]b")],
+)
+def test_a_value_gets_its_quotes_around_the_whole_of_it(written: str, value: str, tmp_path: Path) -> None:
+    file = tmp_path / "duo.yaml"
+    file.write_text(f"rig: {written}\nhost: {{}}\n", encoding="utf-8")
+    CliRunner().invoke(main, ["check", "--fix", str(file)])
+    quoted = written.replace(value, f'"{value}"')
+    assert file.read_text(encoding="utf-8").splitlines()[0] == f"rig: {quoted}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'rig: @a "b" c\n',
+        "rig: @a: b\n",
+        "* rig: duo\n",
+        "rig:\n  * duo\n  * two\n",
+        "%rig: duo\n",
+        'host: {os: debian-13, ram: 64GB}"\n',
+        "host: {os: debian-13}, ram: 64GB}\n",
+        f"rig: @{'a' * 80}: b\n",
+    ],
+)
+def test_an_edit_that_may_be_wrong_is_left_to_the_user(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "duo.yaml"
+    file.write_text(text, encoding="utf-8")
+    done = CliRunner().invoke(main, ["check", "--fix", str(file)])
+    assert file.read_text(encoding="utf-8") == text
+    assert "[--fix]" not in done.output
