@@ -11,7 +11,7 @@ import click
 from llamaherd.cli.common import FAILED, UNUSABLE, echo, print_findings
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.file_writer import FileEdit
-from llamaherd.lock import Lock, LockError, lock_held, write_lock
+from llamaherd.lock import Lock, LockError, lock_held, read_lock_file, write_lock
 from llamaherd.lock.resolver import lock_fleet, value_places
 from llamaherd.pipeline.fleet_files import Survey
 from llamaherd.pipeline.load import inventory_folder, lock_path
@@ -36,14 +36,20 @@ def resolved_lock_or_exit(path: Path, survey: Survey, old: Lock, upgrade: tuple[
     return outcome.lock
 
 
-def write_edits(path: Path, edits: Iterable[FileEdit], lock: Lock) -> bool:
-    """Write files of the inventory and their lock. Return whether the lock changed. Raise UserError."""
+def write_edits(path: Path, edits: Iterable[FileEdit], old: Lock, new: Lock) -> bool:
+    """Write files of the inventory and their lock. Return whether the lock changed.
+
+    Raise UserError, also if the lock is no longer the old one: versions that another run locked meanwhile would be
+    lost.
+    """
     target = lock_path(path)
     try:
         with lock_held(target, _report):
+            if read_lock_file(target) != old:
+                raise UserError(f"{target} was changed by another program meanwhile", "run the same command again")
             for edit in edits:
                 edit.write()
-            return write_lock(target, lock)
+            return write_lock(target, new)
     except LockError as error:
         raise UserError(error.message, error.help) from None
 

@@ -70,7 +70,7 @@ def run_add(run: AddOptions) -> None:
         made = _best(run, path, lock, survey, rigs, found)
         if made is None:
             _print_unfit(run, path, lock, survey, rigs, found)
-        _write(run, path, survey, found, made)
+        _write(run, path, lock, survey, found, made)
     except UnwrittenError as error:
         echo("the rig with the new instance has mistakes; nothing was written", err=True)
         print_findings(error.findings, texts=error.texts)
@@ -103,7 +103,7 @@ def _slowness(made: NewInstance) -> tuple[bool, bool, int, int]:
     return not keys.get("on"), "experts_on_cpu" in keys, len(keys.get("on") or ()), -made.placement.context
 
 
-def _write(run: AddOptions, path: Path, before: Survey, found: FoundModel, made: NewInstance) -> None:
+def _write(run: AddOptions, path: Path, old: Lock, before: Survey, found: FoundModel, made: NewInstance) -> None:
     """Show the new lines, confirm, and write them and the lock."""
     if not run.as_json:
         _print_proposal(found, made)
@@ -114,7 +114,7 @@ def _write(run: AddOptions, path: Path, before: Survey, found: FoundModel, made:
         return
     confirm_write(run.yes, "Write these lines?")
     new = resolved_lock_or_exit(path, made.survey, made.lock)
-    write_edits(path, [made.edit], new)
+    write_edits(path, [made.edit], old, new)
     _print_json(run, made, written=True)
     if not run.as_json:
         inventory = f" -i {run.inventory}" if run.inventory else ""

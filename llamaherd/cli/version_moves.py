@@ -56,7 +56,7 @@ def run_upgrade(run: UpgradeOptions) -> None:
         for name in () if run.no_try else rigs:
             if _is_gated(survey.fleet.rigs[name], [each for each in moves if each in fleet.by_rig[name]]):
                 try_lock(run.inventory, fleet.path, lock, name, yes=True, lock_wait=run.lock_wait, texts=texts)
-        write_edits(fleet.path, edits, lock)
+        write_edits(fleet.path, edits, fleet.lock, lock)
     except UserError as error:
         fail(error, FAILED)
     echo(f"{', '.join([*(str(edit.file) for edit in edits), 'herd.lock'])}: written", err=True)

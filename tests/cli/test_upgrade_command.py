@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from llamaherd.cli import version_moves
 from llamaherd.pipeline.load import read_lock
 from tests.support.moving_versions import REPO, MovingVersions, moving_versions
 
@@ -95,6 +96,19 @@ def test_what_is_refused_writes_nothing(world: MovingVersions, words: list[str],
     ended = world.herd("upgrade", *words)
     assert (ended.exit_code, message in ended.output) == (code, True), ended.output
     assert contents(world) == before
+
+
+def test_a_lock_that_another_run_writes_during_the_question_stays(
+    world: MovingVersions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.release()
+    before = world.file.read_text()
+    monkeypatch.setattr(version_moves, "confirm_write", lambda *_: world.herd("lock", "--upgrade", "gemma"))
+    ended = world.herd("upgrade", "main", "--yes", "--no-apply")
+    assert ended.exit_code == 1, ended.output
+    assert "herd.lock was changed by another program meanwhile" in ended.output
+    assert world.file.read_text() == before
+    assert read_lock(world.folder).models[0].commit == world.hub.commit(REPO)
 
 
 def test_a_new_version_that_the_inventory_does_not_suit_is_refused(world: MovingVersions) -> None:
