@@ -6,6 +6,7 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from typing import Any
 
 from llamaherd.checks.context import RigContext
+from llamaherd.checks.suggestions import as_written
 from llamaherd.diagnostics.findings import Edit, Finding, Rule
 from llamaherd.diagnostics.spelling import one_slip
 from llamaherd.engines import TRAITS
@@ -63,7 +64,7 @@ def check_declared_names(subject: RigContext) -> Iterator[Finding]:
 def _name_edits(document: Document, path: Path_, kind: str, name: str) -> tuple[Edit, ...]:
     """Return the edit that writes the declared name that a name is, apart from one letter."""
     meant = one_slip(name, declared_items(document.data, kind))
-    return value_edit(document, path, meant) if meant else ()
+    return value_edit(document, path, as_written(meant)) if meant else ()
 
 
 def _cards(data: Mapping[str, Any], card: str) -> str:

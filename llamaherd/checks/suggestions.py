@@ -212,7 +212,10 @@ def _in_a_mapping(
 def _pairs(text: str) -> dict[str, Any]:
     """Return the mapping that a text such as `temperature=0.7, top_k=20` means; empty if it means none."""
     parts = [re.fullmatch(r"([\w.-]+)\s*[=:]\s*([^=:\s,]+)", part) for part in re.split(r"\s*,\s*", text.strip("{} "))]
-    return {part[1]: yaml.load(part[2], Loader=Loader) for part in parts if part} if all(parts) else {}
+    try:
+        return {part[1]: yaml.load(part[2], Loader=Loader) for part in parts if part} if all(parts) else {}
+    except yaml.YAMLError:
+        return {}
 
 
 def _declared(document: Document, key: str, what: str, given: Any) -> ValueSuggestion:
@@ -228,7 +231,8 @@ def _declared(document: Document, key: str, what: str, given: Any) -> ValueSugge
         return ValueSuggestion("leave `on` out: without GPUs it runs on the CPU")
     meant = [str(word) if str(word) in names else intended_name(document.data, what, str(word)) for word in words]
     if meant and all(meant):
-        shown = f"[{', '.join(map(str, meant))}]" if key == "on" else ", ".join(map(str, meant))
+        names_written = ", ".join(map(as_written, meant))
+        shown = f"[{names_written}]" if key == "on" else names_written
         certain = all(
             str(word) == name or one_slip(str(word), names) == name for word, name in zip(words, meant, strict=True)
         )

@@ -85,7 +85,7 @@ def _verified(
     text: str, place: Place, old: str | None, new: str, change: Callable[[Document, Any], None]
 ) -> tuple[Edit, ...]:
     """Return an edit if the edited text parses to the changed data."""
-    if not old or "\n" in old:
+    if not old or "\n" in old or old == new:
         return ()
     edit = Edit(place, old, new)
     try:
@@ -93,7 +93,7 @@ def _verified(
         meant = deepcopy(before.data)
         change(before, meant)
         after = parse_yaml(place.file, with_edits(text, [edit]))
-    except (InventoryError, LookupError, TypeError):
+    except (InventoryError, LookupError, TypeError, yaml.YAMLError):
         return ()
     return (edit,) if after.data == meant else ()
 

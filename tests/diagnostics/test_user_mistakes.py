@@ -439,3 +439,21 @@ def test_an_edit_that_may_be_wrong_is_left_to_the_user(text: str, tmp_path: Path
     done = CliRunner().invoke(main, ["check", "--fix", str(file)])
     assert file.read_text(encoding="utf-8") == text
     assert "[--fix]" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("name", "slip"),
+    [("77", "77b"), ("77", '"77b"'), ("77", "77"), ("yes", "yesb"), ("null", "nullb"), ("0x1f", "0x1fz")],
+)
+def test_a_name_that_is_a_number_to_yaml_is_fixed_in_quotes(name: str, slip: str, tmp_path: Path) -> None:
+    right = RIGHT.replace("  small: {", f'  "{name}": {{').replace("model: small\n", f'model: "{name}"\n')
+    findings_of(right.replace(f'model: "{name}"', f"model: {slip}"), tmp_path)
+    CliRunner().invoke(main, ["check", "--fix", str(tmp_path / "duo.yaml")])
+    fixed = parse_yaml(tmp_path / "duo.yaml", (tmp_path / "duo.yaml").read_text(encoding="utf-8"))
+    assert fixed.data["instances"]["chat"]["model"] == name
+
+
+@pytest.mark.parametrize("value", ["'{mtp:}2'", "'{mtp: *x}'", "'mtp: [1'", "'mtp=\"x'", "'mtp=%a'"])
+def test_a_text_in_place_of_a_mapping_is_an_error(value: str, tmp_path: Path) -> None:
+    found = findings_of(RIGHT.replace(END, f"{END}    draft: {value}\n", 1), tmp_path)
+    assert "LH012" in {each.code for each in found}
