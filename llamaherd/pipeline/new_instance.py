@@ -79,10 +79,16 @@ class FoundModel:
         return self.locked.size
 
     def added_to(self, lock: Lock) -> Lock:
-        """Return a lock with this model; an entry that is there stays."""
+        """Return a lock with this model; an entry that is there stays. Raise UserError if it is of other content."""
         if isinstance(self.locked, LockedLocal):
-            others = tuple(each for each in lock.files if each.file != self.locked.file)
-            return lock.model_copy(update={"files": (*others, self.locked)})
+            name = str(self.locked.file)
+            known = lock.local_file(name)
+            if known is None:
+                return lock.model_copy(update={"files": (*lock.files, self.locked)})
+            if known.sha256 != self.locked.sha256:
+                help_ = "run `herd lock --upgrade` with the name of its model; if no rig uses the file, run `herd lock`"
+                raise UserError(f"{name} has another sha256 than when it was locked", help_)
+            return lock
         key = self.locked.key
         return lock if lock.find(*key) else lock.model_copy(update={"models": (*lock.models, self.locked)})
 

@@ -204,6 +204,21 @@ def test_defaults_of_instances_hold_for_it(fleet: Path) -> None:
     assert [*instances(fleet).values()][1]["on"] == []
 
 
+def test_a_file_that_changed_does_not_move_the_lock_of_its_servers(
+    fleet: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = gguf_files.write(gguf_files.gemma3(), tmp_path_factory.mktemp("own") / "gemma.gguf")[0]
+    assert add(fleet, str(file), "--yes").exit_code == 0
+    assert add(fleet, str(file), "--name", "second", "--yes").exit_code == 0
+    before = (fleet / "duo.yaml").read_bytes(), (fleet / "herd.lock").read_bytes()
+    with file.open("ab") as stream:
+        stream.write(b"more")
+    ended = add(fleet, str(file), "--name", "third", "--yes")
+    assert ended.exit_code == 1, ended.output
+    assert "has another sha256 than when it was locked" in ended.output
+    assert ((fleet / "duo.yaml").read_bytes(), (fleet / "herd.lock").read_bytes()) == before
+
+
 def test_a_file_of_this_machine(fleet: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     file = gguf_files.write(gguf_files.gemma3(), tmp_path_factory.mktemp("own") / "Gemma 3 Q8_0.gguf")[0]
     ended = add(fleet, str(file), "--yes")
