@@ -128,5 +128,8 @@ def _part(file: Path, content: bytes, mode: int) -> Iterator[Path]:
             os.fsync(writer.fileno())
         part.chmod(mode)
         yield part
+    except OSError as error:
+        error.filename = error.filename or str(file)  # a write to an open file has no name
+        raise
     finally:
         part.unlink(missing_ok=True)

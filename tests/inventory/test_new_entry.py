@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +101,20 @@ def test_a_file_that_changed_meanwhile_is_kept(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="was changed by another program"):
         FileEdit(link, "a: 1\n", "a: 3\n").write()
     assert file.read_text() == "a: 2\n"
+
+
+def test_a_full_disk_is_reported_with_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "duo.yaml"
+    file.write_text("a: 1\n")
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, old[1]))
+    try:
+        with pytest.raises(UserError) as caught:
+            FileEdit(file, "a: 1\n", "a: 2\nb: 3\nc: 4\n").write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert caught.value.message.startswith(f"cannot write {file}: ")
+    assert [each.name for each in tmp_path.iterdir()] == ["duo.yaml"]
+    assert file.read_text() == "a: 1\n"
