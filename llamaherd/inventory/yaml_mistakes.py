@@ -401,7 +401,11 @@ def _bracket(lines: Sequence[str], problem: str, begun: yaml.Mark, mark: yaml.Ma
     if (got := re.search(r"but got '([\]}])'", problem)) and at == begun.line:
         edit = LineEdit(at + 1, mark.column + 1, got[1], expected[1])
         message = f"`{got[1]}` closes what `{opening}` opens"
-        return YamlMistake(at + 1, mark.column + 1, message, f"write `{expected[1]}` in its place", edit)
+        # The opening bracket may be the wrong one, and a bracket within a word is a slip of the hand.
+        has_keys = re.search(r":\s", line[begun.column : mark.column]) is not None
+        ends = re.match(r"\s*([,\]}#]|$)", line[mark.column + 1 :])
+        certain = edit if ends and has_keys == (opening == "{") else None
+        return YamlMistake(at + 1, mark.column + 1, message, f"write `{expected[1]}` in its place", certain)
     if at == begun.line and (joint := re.search(rf"([ ]*;[ ]*|[ ]+)({_KEY})$", line[: mark.column])):
         edit = LineEdit(at + 1, joint.start(1) + 1, joint[1], ", ")
         message = f"a comma is missing before `{joint[2]}`"

@@ -430,6 +430,8 @@ def test_a_value_gets_its_quotes_around_the_whole_of_it(written: str, value: str
         "%rig: duo\n",
         'host: {os: debian-13, ram: 64GB}"\n',
         "host: {os: debian-13}, ram: 64GB}\n",
+        "host: {os: deb]ian-13, ram: 64GB}\n",
+        "host: [os: debian-13, ram: 64GB}\n",
         f"rig: @{'a' * 80}: b\n",
     ],
 )
