@@ -35,7 +35,7 @@ def add(inventory: Path | None, /, **options: Any) -> None:
     \b
     Exit codes:
       0  it fits; the lines are written, or shown with --dry-run
-      1  it does not fit, cannot be resolved, or was not confirmed; nothing is written
+      1  it does not fit, or was not found or confirmed; nothing is written
       2  wrong usage, or an unusable inventory
 
     \b

@@ -29,7 +29,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.pipeline.bundle import (
     bundle_request,
-    environment_secrets,
+    inventory_secrets,
     inventory_text,
     logs_of,
     names_of,
@@ -204,7 +204,7 @@ def _secrets(fleet: Inventory, documents: Mapping[str, object]) -> Iterator[str]
     yield from (value for name, value in os.environ.items() if SECRET_NAME.search(name) and not value.startswith("/"))
     places = {place for data in documents.values() for place in secret_places(data)}
     for data in documents.values():
-        yield from environment_secrets(data)
+        yield from inventory_secrets(data)
     for kind, place in places:
         if kind == "env":
             yield os.environ.get(place, "")
@@ -215,10 +215,12 @@ def _secrets(fleet: Inventory, documents: Mapping[str, object]) -> Iterator[str]
 
 
 def _lines(file: Path) -> Iterator[str]:
-    """Yield the lines of a small file of text: a key, or a private key."""
+    """Yield the lines of a small file of text, such as a key, and the values of variables in it."""
     with suppress(UnreadableError, UnicodeDecodeError, OSError):
         if file.is_file() and file.stat().st_size <= _MOST_SECRET:
-            yield from filter(None, map(str.strip, read_bytes(file, _MOST_SECRET).decode().splitlines()))
+            for line in map(str.strip, read_bytes(file, _MOST_SECRET).decode().splitlines()):
+                yield line
+                yield line.partition("=")[2].strip("\"'")  # of a file with variables
 
 
 def _print_content(output: Path, files: Mapping[str, str], keep_names: bool) -> None:

@@ -86,7 +86,7 @@ def check(inventory: Path | None, paths: tuple[Path, ...], fix: bool, as_json: b
       herd check --fix                the same, and correct what is certain
       herd check duo                  one rig, by its name
       herd check ~/fleet/duo.yaml     one rig, by its file
-      herd check start.sh             a recipe: its mistakes, and the same as a rig
+      herd check start.sh             a recipe: mistakes, and the same as a rig
     """
     given = [_existing(path, inventory_path(inventory)) for path in paths] or [inventory_path(inventory)]
     checked = _check_paths(given)

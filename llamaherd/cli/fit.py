@@ -99,7 +99,7 @@ def fit(
 
     \b
     Examples:
-      herd fit unsloth/Qwen3.6-35B-A3B-MTP-GGUF:UD-Q3_K_XL --vram 24G --context 262144 --kv q4_0 --mtp 3
+      herd fit unsloth/Qwen3-4B-GGUF:Q4_K_M --vram 8G --context 65536 --kv q4_0
       herd fit model-00001-of-00004.gguf --vram 24G,24G --ram 192G
       herd fit model.gguf --vram 24G --extra-args '-ot exps=CPU -ub 2048'
     """

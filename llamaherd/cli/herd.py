@@ -199,10 +199,10 @@ def _ended(number: int, _frame: object) -> NoReturn:
     cls=Herd,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="\b\nExamples:\n"
-    "  herd init ~/fleet --from attic.lan  describe a host as a rig, with a model that fits\n"
-    "  herd up                             apply the plan: build, fetch, start and check the servers\n"
+    "  herd init ~/fleet --from attic.lan  declare a host, with a model that fits\n"
+    "  herd up                             apply the plan to all hosts\n"
     "  herd chat                           talk to a server\n"
-    "  herd plan && herd up attic          show what changes, and apply it to one rig\n"
+    "  herd plan && herd up attic          show all changes, then change one rig\n"
     "  herd logs attic/chat -f             follow the log of a server",
 )
 @inventory_option

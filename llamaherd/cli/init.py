@@ -31,7 +31,7 @@ def init(
 
     \b
     Examples:
-      herd init --from tom@duo.lan                  a rig with duo's GPUs, cores and memory
+      herd init --from tom@duo.lan                  a rig with duo's hardware
       herd init ~/fleet --from local --name attic   this machine
       herd init ~/fleet                             an example to edit
       herd init ~/fleet --example household         two rigs with a gateway

@@ -273,8 +273,8 @@ def lock(
     \b
     Examples:
       herd lock                             lock new names
-      herd lock --upgrade main              also move the engine `main` to its newest version
-      herd lock --upgrade main --try duo    measure that version on `duo` before locking it
+      herd lock --upgrade main              also move engine `main` to its newest
+      herd lock --upgrade main --try duo    measure it on `duo` first
     """
     if rig is not None:
         refuse_try(upgrade, as_json=as_json)

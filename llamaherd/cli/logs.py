@@ -65,7 +65,7 @@ def logs(inventory: Path | None, /, **options: Any) -> None:
     \b
     Examples:
       herd logs duo/chat                    the last 100 lines
-      herd logs duo/chat -f                 the same, then further lines as they arrive
+      herd logs duo/chat -f                 the same, then new lines
       herd logs duo/chat --since 10m        the last ten minutes
       herd logs duo/chat --grep error -n 5  the last five lines with `error`
     """

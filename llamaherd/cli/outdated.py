@@ -27,7 +27,7 @@ def outdated(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> No
 
     \b
     Exit codes:
-      0  the versions are printed, also if some are newer, or some cannot be queried
+      0  the versions are printed, also if some are newer or unknown
       2  wrong usage, or an unusable inventory
 
     \b

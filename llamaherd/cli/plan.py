@@ -37,7 +37,8 @@ def plan(inventory: Path | None, /, **options: Any) -> None:
     """Show what `herd up` would change. Changes nothing.
 
     \b
-    + is created, - is removed, ~ is changed, ± is restarted, with its expected downtime.
+    + is created, - is removed, ~ is changed,
+    ± is restarted, with its expected downtime.
 
     Each line shows old and new values. With -v, each change also has its reasons, and files that differ are shown as a
     unified diff. A change that follows from another change, such as a restart after a new build, appears once the first

@@ -63,7 +63,7 @@ def up(inventory: Path | None, /, **options: Any) -> None:
       herd up --only power             one role, on all rigs
       herd up --canary six             that rig first, then all others
       herd up --canary six --waves 2   that rig, then two at a time
-      herd up --plan monday.json       the changes that `herd plan --save monday.json` saved
+      herd up --plan monday.json       the changes that `herd plan` saved
     """
     from llamaherd.cli.apply import UpOptions, run_up  # late: the help needs none of it
 

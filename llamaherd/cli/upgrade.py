@@ -42,7 +42,7 @@ def upgrade(inventory: Path | None, /, **options: Any) -> None:
       herd upgrade               everything
       herd upgrade main          the engine `main`
       herd upgrade --dry-run     show what would change in the inventory
-      herd upgrade --no-apply    change the inventory and the lock; run `herd up` later
+      herd upgrade --no-apply    only write the inventory and the lock
     """
     from llamaherd.cli.version_moves import UpgradeOptions, run_upgrade  # late: the help needs none of it
 

@@ -6,7 +6,7 @@ import base64
 import re
 import shlex
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -93,12 +93,13 @@ def argv(
     return [*command, "--", connect.host, f"sh -c '{shell}'"]
 
 
-def terminal_argv(connect: Connect, words: Sequence[str], shell: str, *, terminal: bool) -> list[str]:
+def terminal_argv(connect: Connect, words: tuple[str, ...], shell: str, *, terminal: bool) -> list[str]:
     """Return the command that runs words on a host for a user, or opens a login shell there without any.
 
     The host's shell reads the words, as with `ssh`. With `terminal`, they run on a terminal. On this machine, `shell`
-    is the login shell.
+    is the login shell. A first `--` is dropped, as `ssh` does.
     """
+    words = words[1:] if words[:1] == ("--",) else words
     if connect.host == LOCAL:
         return [shell, "-c", " ".join(words)] if words else [shell, "-l"]
     tty = ["-t"] if words and terminal else []

@@ -49,11 +49,17 @@ def read(given: LogsInput, system: System) -> Logs:
     left = MOST_LOGS
     for name, command in commands.items():
         ended = system.run(command, seconds=_SECONDS)
-        text = (ended.out + ended.err)[-min(MOST_LOG, left) :] if left else ""
+        text = _last_lines(ended.out + ended.err, min(MOST_LOG, left))
         if ended.ok and text.strip() not in ("", _NO_ENTRIES):
             texts[name] = text
             left -= len(text)
     return Logs(platform.node(), texts)
+
+
+def _last_lines(text: str, most: int) -> str:
+    """Return at most so many characters of the end, from the start of a line: a part of a secret is not recognized."""
+    end = text[max(0, len(text) - most) :]
+    return end if len(text) <= most else end.partition("\n")[2] or end
 
 
 VERBS = {"read": Verb(LogsInput, read)}

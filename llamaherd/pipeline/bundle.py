@@ -25,7 +25,7 @@ from llamaherd.pipeline.inspection import inspect_input
 from llamaherd.pipeline.release import release_of
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
-from llamaherd.text.redaction import REDACTED, SECRET_NAME
+from llamaherd.text.redaction import REDACTED, SECRET_FIELD, SECRET_NAME
 
 LOGS = "llamaherd.support.read"
 
@@ -35,7 +35,9 @@ MOST_FILE = 4 << 20
 _MOST_DEPTH = 50
 _ORDINARY = ("root", "localhost", "llama", "user", "admin", LOCAL)
 """Names of users and hosts that identify no person and no machine."""
-_SECRET_KEYS = ("key", "api_key", "token", "password", "secret")
+_ENVIRONMENT = "environment"
+_PLACES = ("file", "env")
+"""Keys of a secret that contain its place."""
 
 
 def bundle_request(plan: Plan, roles: Sequence[Role]) -> bytes:
@@ -64,41 +66,54 @@ def without_logs(result: object) -> str:
 
 def inventory_text(data: object) -> str:
     """Return the data of an inventory file as YAML, without comments and without values of secrets."""
-    return yaml.safe_dump(_masked(data, "", 0), sort_keys=False, allow_unicode=True, width=10**6)
+    return yaml.safe_dump(_masked(data, [], "", 0), sort_keys=False, allow_unicode=True, width=10**6)
 
 
-def _masked(value: object, key: str, depth: int) -> object:
-    """Return a value of an inventory. A secret has its place (`file` or `env`) instead of its value."""
+def inventory_secrets(data: object) -> tuple[str, ...]:
+    """Return the values in an inventory that `inventory_text` leaves out."""
+    found: list[str] = []
+    _masked(data, found, "", 0)
+    return tuple(found)
+
+
+def _masked(value: object, found: list[str], name: str, depth: int, *, secret: bool = False) -> object:
+    """Return a value of an inventory. A secret has its place (`file` or `env`) instead of its value.
+
+    Add each secret to `found`. `name` is the name of the value, or of the list that it is in.
+    """
     if depth > _MOST_DEPTH:
         return REDACTED
     if isinstance(value, dict):
-        in_environment = key == "environment"
         return {
-            name: REDACTED if in_environment and SECRET_NAME.search(str(name)) else _masked(each, str(name), depth + 1)
-            for name, each in value.items()
+            key: _masked(each, found, str(key), depth + 1, secret=_is_secret(str(key), name, each, within=secret))
+            for key, each in value.items()
         }
     if isinstance(value, list):
-        return [_masked(each, "", depth + 1) for each in value]
-    if isinstance(value, str) and key in _SECRET_KEYS and not value.startswith(("/", "./", "../", "~")):
-        return REDACTED if "/" not in value else value
-    return value
+        flags = ["", *(str(each) for each in value)]
+        secrets = [secret or (flag.startswith("--") and "=" not in flag and _names_secret(flag)) for flag in flags]
+        return [_masked(each, found, name, depth + 1, secret=one) for one, each in zip(secrets, value, strict=False)]
+    variable, assigned, text = str(value).partition("=")
+    if name == _ENVIRONMENT and assigned and SECRET_NAME.search(variable):
+        found.append(text)
+        return f"{variable}={REDACTED}"
+    if not secret or value is None or isinstance(value, bool):
+        return value
+    found.append(str(value))
+    return REDACTED
 
 
-def environment_secrets(data: object, depth: int = 0) -> Iterator[str]:
-    """Yield the values of variables in an inventory whose name is that of a secret."""
-    if depth > _MOST_DEPTH:
-        return
-    if isinstance(data, list):
-        for each in data:
-            yield from environment_secrets(each, depth + 1)
-    if isinstance(data, dict):
-        for name, each in data.items():
-            if name == "environment" and isinstance(each, dict):
-                yield from (str(value) for key, value in each.items() if SECRET_NAME.search(str(key)))
-            elif isinstance(each, str) and name in _SECRET_KEYS and "/" not in each:
-                yield each
-            else:
-                yield from environment_secrets(each, depth + 1)
+def _is_secret(key: str, parent: str, value: object, *, within: bool) -> bool:
+    """Return whether the value of a key is a secret, by its name and by the mapping that it is in."""
+    if parent == _ENVIRONMENT:
+        return SECRET_NAME.search(key) is not None
+    if key == "key":
+        return not isinstance(value, str) or "/" not in value
+    return _names_secret(key) or (within and key not in _PLACES)
+
+
+def _names_secret(name: str) -> bool:
+    """Return whether a key or a flag is set to a secret, and not to its place."""
+    return SECRET_FIELD.search(name) is not None and not name.endswith(("file", "path", "env"))
 
 
 def secret_places(data: object, depth: int = 0) -> Iterator[tuple[str, str]]:

@@ -17,31 +17,51 @@ SECRET_NAME = re.compile(r"key|token|secret|passw|credential|auth|cookie|private
 _LEAST_SECRET = 6
 """Characters of the shortest known secret: a shorter value is also an ordinary word."""
 
-_ASSIGNED = re.compile(
-    r"(?P<name>\b[\w-]*(?:api[_-]?key|token|secret|passw(?:or)?d|credentials?)[\w-]*[\"']?\s*[=:]\s*|"
-    r"--(?:api-key|hf-token|token|password)[ =]|\b(?:Bearer|Basic)\s+)(?P<quote>[\"']?)(?P<value>[^\s\"',;}\]]{4,})",
+SECRET_FIELD = re.compile(
+    r"api[_ -]?keys?|access[_-]?key|private[_-]?key|token(?!iz|s)|secret|passw(?:or)?d|passphrase|credential|\bpsk\b",
     re.IGNORECASE,
 )
+"""Names whose value is a secret, in a text that has many other names with `key` or `auth`."""
+
+_ASSIGNED = re.compile(
+    rf"(?P<name>(?:{SECRET_FIELD.pattern})[\w-]{{0,60}}\\*[\"']?\s{{0,8}}[=:]\s{{0,8}}|(?-i:[A-Z0-9_]_KEY=)|"
+    r"--(?:api-key|hf-token|token|password)\\*[\"']?(?:[ =]|,?\s{1,8}(?:-\s)?)|"
+    r"\bauthorization\\*[\"']?\s{0,8}[=:]\s{0,8}\\*[\"']?(?:(?:Basic|Bearer|Digest|Token)\s+)?|\b(?:Bearer|Basic):?\s+|"
+    r"[?&](?:[\w-]{0,30}(?:signature|key)|sig)=)"
+    r"(?:(?P<quote>\\*[\"'])(?P<quoted>[^\n]{1,4096}?)(?<!\\)(?P=quote)|\\*[\"']?(?P<value>[^\s\"',;}\]\\&]{4,}))",
+    re.IGNORECASE,
+)
+"""A name, a flag or a header, and its value: in quotes of any text, of JSON, or of JSON in JSON, or without."""
+
+_LISTED = re.compile(
+    r"(?P<name>(?:api[_-]?keys?|passwords?|secrets?|auth_tokens?)\\*[\"']?\s{0,8}[=:]\s{0,8}\[)(?=\s*[^\s\]])[^\]\n]*",
+    re.IGNORECASE,
+)
+_COOKIE = re.compile(r"(?P<name>\b(?:set-)?cookie\\*[\"']?\s{0,8}:\s{0,8}\\*[\"']?)[^\n\"'\\]+", re.IGNORECASE)
 _KINDS = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
-    r"|\b(?:sk-|hf_|ghp_|gho_|github_pat_|glpat-|xox[abp]-)[\w-]{8,}"
+    r"|\b(?:sk-|sk_live_|hf_|gh[opsru]_|github_pat_|glpat-|xox[abeprs]-|nvapi-|dckr_pat_|pypi-AgE|npm_)[\w-]{8,}"
+    r"|\bAKIA[A-Z0-9]{12,}"
     r"|\beyJ[\w-]{4,}\.[\w-]{4,}\.[\w-]*"
-    r"|(?<=://)[^\s/@:]*:[^\s/@]+(?=@)"
-    r"|\$(?:2[aby]|5|6|y)\$[./\w$]{16,}",
+    r"|(?<=://)(?!git@)[^\s/@\"'<>]{1,4096}(?=@)"
+    r"|(?<=hooks\.slack\.com/services/)[\w/-]+|(?<=/api/webhooks/)[\w/-]+|(?<=/bot)[0-9]{5,}:[\w-]+"
+    r"|\$(?:2[aby]|5|6|y|7|apr1|argon2\w{1,2})\$[-./\w$=,+]{8,}|\{S?SHA[0-9]*\}[\w+/=]{8,}",
     re.DOTALL,
 )
 """Private keys, tokens of well-known services, JSON web tokens, credentials in URLs, and hashes of passwords."""
 
 _RANDOM = re.compile(
-    r"(?<![\w+/-])(?=[^\s]*?[a-z])(?=[^\s]*?[A-Z])(?=[^\s]*?[0-9])[A-Za-z0-9_+/-]{24,}={0,2}(?![\w+/-])"
+    r"(?<![\w+/-])(?=[\w+/-]*?[a-z])(?=[\w+/-]*?[A-Z])(?=[\w+/-]*?[0-9])[A-Za-z0-9_+/-]{24,}={0,2}(?![\w+/-])"
 )
+_LONG = 60
+"""Characters of a random text without a slash at its start that is no path: a line of a private key has 64 or 70."""
 _PLAIN_VALUES = re.compile(r"true|false|null|none|on|off|yes|no|[0-9.]+|/[\w./-]*|\{|\[", re.IGNORECASE)
 
 _ADDRESS = re.compile(
     r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])|(?<![\w:.])(?=[0-9a-fA-F]*:)[0-9a-fA-F:]{3,39}(?![\w:.])"
 )
 _MAC = re.compile(r"\b(?:[0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}\b")
-_EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
+_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,10}\b")
 _GPU = re.compile(r"\bGPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 
@@ -67,6 +87,7 @@ class Redactor:
         if self._secrets:
             text = self._secrets.sub(REDACTED, text)
         text = _KINDS.sub(REDACTED, text)
+        text = _COOKIE.sub(rf"\g<name>{REDACTED}", _LISTED.sub(rf"\g<name>{REDACTED}", text))
         text = _ASSIGNED.sub(_assigned, text)
         if log:
             text = _RANDOM.sub(self._random, text)
@@ -74,13 +95,14 @@ class Redactor:
 
     def _random(self, found: re.Match[str]) -> str:
         parts = found[0].split("/")
-        is_known = found[0] in self._known or len(parts) > 2 or any(found[0] in word for word in self._known)
+        is_path = len(parts) > 2 and (not parts[0] or len(found[0]) < _LONG)
+        is_known = is_path or found[0] in self._known or any(found[0] in word for word in self._known)
         return found[0] if is_known else REDACTED
 
     def _without_names(self, text: str) -> str:
         text = _EMAIL.sub(self._numbered("email"), text)
         if self._named:
-            text = self._named.sub(lambda found: self._of_name[found[0].lower()], text)
+            text = self._named.sub(lambda found: self._of_name.get(found[0].lower(), "name"), text)
         text = _GPU.sub(self._numbered("GPU-uuid"), text)
         text = _MAC.sub(self._numbered("mac"), text)
         return _ADDRESS.sub(self._address, text)
@@ -104,9 +126,11 @@ class Redactor:
 
 def _assigned(found: re.Match[str]) -> str:
     """Return `name=[redacted]`; unchanged if the value is plain, such as a path or a number."""
-    if _PLAIN_VALUES.fullmatch(found["value"]) or found["value"].startswith((REDACTED, "[")):
+    value = found["quoted"] or found["value"]
+    if _PLAIN_VALUES.fullmatch(value) or value.startswith((REDACTED, "[")):
         return found[0]
-    return f"{found['name']}{found['quote']}{REDACTED}"
+    quote_ = found["quote"] or ""
+    return f"{found['name']}{quote_}{REDACTED}{quote_}"
 
 
 def _variants(secret: str) -> Iterator[str]:

@@ -72,6 +72,13 @@ def test_the_list_of_commands_has_the_first_sentence_of_each_help(name: str) -> 
     assert main.commands[name].short_help == COMMANDS[f"herd {name}"].get_short_help_str(200)
 
 
+@pytest.mark.parametrize("name", ["herd", *COMMANDS])
+def test_a_help_fits_80_columns(name: str) -> None:
+    lines = herd(*name.split()[1:], "--help").output.splitlines()
+    assert lines
+    assert [line for line in lines if len(line) > 80] == []
+
+
 def test_the_list_of_commands_imports_none_of_them() -> None:
     program = (
         "import sys; from llamaherd.cli.herd import main; main(['--help'], standalone_mode=False); print(*sys.modules)"

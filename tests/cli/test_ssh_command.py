@@ -55,6 +55,11 @@ def test_this_machine_needs_no_client() -> None:
     assert terminal_argv(here, ("df", "-h"), "/bin/zsh", terminal=True) == ["/bin/zsh", "-c", "df -h"]
 
 
+def test_two_hyphens_may_stand_before_the_command(tmp_path: Path) -> None:
+    done = herd(declare(tmp_path, "local"), "--", "printf", "%s", "-v")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "-v", "")
+
+
 def test_a_command_runs_there_with_its_options_and_exit_code(tmp_path: Path) -> None:
     with running_sshd(tmp_path / "sshd") as connect:
         done = herd(

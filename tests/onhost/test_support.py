@@ -30,3 +30,9 @@ def test_logs_are_bounded_and_their_end_counts() -> None:
     assert all(len(text) <= MOST_LOG for text in found.texts.values())
     assert found.texts["llama-0"].endswith("end")
     assert sum(map(len, found.texts.values())) == MOST_LOGS
+
+
+def test_a_log_begins_with_a_whole_line() -> None:
+    lines = "a key: canary-0123456789\n" + "x" * (MOST_LOG - 7) + "\n"
+    host = RecordingHost({}, ends={"journalctl": Ended(0, lines)})
+    assert "6789" not in read(LogsInput(("llama-chat",)), host).texts["llama-chat"]

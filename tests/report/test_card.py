@@ -102,6 +102,12 @@ def test_nothing_is_drawn_beyond_the_edge() -> None:
         assert (edge == paper).all()
 
 
+def test_letters_without_a_glyph_are_drawn_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    card = card_of(measured(one(3, 1, 2)))
+    assert draw_card(replace(card, title="模型 🚀"), "png")
+    assert [str(each.message) for each in recwarn] == []
+
+
 def test_a_hostile_name_is_text() -> None:
     hostile = "$\\frac{1}{0}$ <script>alert(1)</script>\x1b[31m & \u202e"
     card = replace(card_of(measured(one(3, 1, 2))), title=hostile, hardware=hostile, doubt=hostile)

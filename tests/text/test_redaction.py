@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from urllib.parse import quote
 
 import pytest
@@ -37,6 +38,22 @@ def test_a_known_secret_is_replaced_in_every_spelling(spelling: str) -> None:
         ("clone https://tom:pass-word@git.lan/x", "pass-word"),
         ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNza\n-----END OPENSSH PRIVATE KEY-----", "b3BlbnNza"),
         ("-----BEGIN RSA PRIVATE KEY-----\nthat is cut off", "cut off"),
+        ('password: "two words canary"', "canary"),
+        (r"{\"api_key\": \"canary1\", \"port\": 1}", "canary1"),
+        ("non-default args: {'api_key': ['canary1', 'canary2'], 'port': 1}", "canary2"),
+        ("API key: canary1", "canary1"),
+        ("Authorization: Token canary1", "canary1"),
+        ("authorization: canary1", "canary1"),
+        ("Cookie: session=canary1; other=canary2", "canary2"),
+        ("GET https://canary1@git.lan/x", "canary1"),
+        ("https://cdn.example/x?X-Amz-Signature=canary1&y=1", "canary1"),
+        ("https://hooks.slack.com/services/T0/B0/canary1", "canary1"),
+        ("https://api.telegram.org/bot123456:canary1/send", "canary1"),
+        ("CODER_KEY=canary1", "canary1"),
+        ('"--api-key",\n "canary1"', "canary1"),
+        ("passphrase: canary1", "canary1"),
+        ("ghs_canary123456", "canary123456"),
+        ("tom:$apr1$salt$canary1", "canary1"),
         ("user tom password $6$saltsalt$0123456789abcdefABCDEF", "0123456789abcdefABCDEF"),
     ],
 )
@@ -54,6 +71,8 @@ def test_what_looks_like_a_secret_is_replaced_though_it_is_not_known(text: str, 
         "n_tokens = 4096, token_embd = true",
         "sha256 " + "ab" * 32,
         "GGML_CUDA_P2P=1",
+        "tokenizer='Qwen/Qwen3', tokens: many",
+        "models--Qwen/snapshots/0A1b2c3d4e5f60718293",
         "10:00:00 0000:01:00.0 driver 580.95.05",
         "listens at 127.0.0.1:8080 and ::1",
     ],
@@ -90,3 +109,19 @@ def test_names_are_kept_on_request_and_secrets_never() -> None:
 
 def test_a_short_value_is_an_ordinary_word() -> None:
     assert Redactor(["on", "1", ""]).redact("on 1") == "on 1"
+
+
+def test_a_line_of_a_private_key_without_its_beginning_is_a_secret() -> None:
+    line = "b3BlbnNza/1rZXktdjEAAAAABG5vbmUAAAAEbm9u/ZQAAAAAAAAABAAAAMwAAAAtz"
+    assert Redactor([]).redact(f"sshd: {line}", log=True) == f"sshd: {REDACTED}"
+
+
+def test_letters_of_other_alphabets_that_equal_a_name_are_replaced() -> None:
+    assert Redactor([], {"tess": "user-1"}).redact("te\u017fs") == "name"
+
+
+@pytest.mark.parametrize("text", ["a,", "a-", "token", "aA1", "a@", "token: ", "://"])
+def test_long_lines_without_blanks_take_no_time(text: str) -> None:
+    began = time.process_time()
+    Redactor(["known-secret"], NAMES).redact(text * (64_000 // len(text)), log=True)
+    assert time.process_time() - began < 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -45,7 +46,11 @@ def draw_card(card: Card, form: ImageForm) -> bytes:
     except ImportError:
         why = "a card is drawn by matplotlib, which is not installed"
         raise UserError(why, "install it: `pip install 'llamaherd[card]'`") from None
-    with rc_context({"font.family": "DejaVu Sans", "svg.hashsalt": "llamaherd", "axes.unicode_minus": False}):
+    with (
+        rc_context({"font.family": "DejaVu Sans", "svg.hashsalt": "llamaherd", "axes.unicode_minus": False}),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a box stands for the letter
         figure = Figure(figsize=(WIDTH / _DPI, HEIGHT / _DPI), dpi=_DPI, facecolor=_PAPER)
         _write_texts(figure, card)
         _write_figures(figure, card)
