@@ -17,7 +17,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.program import GO, MISSING, SEND, Events, Program, bootstrap, packed_program, parse_event, request
 from llamaherd.host.shared_connection import JOIN_SECONDS, is_open, shared_socket
 from llamaherd.host.signals import end_with_parent
-from llamaherd.host.ssh import SSH_ENDED, Forward, RemoteError, argv, lost, not_started, place, require_key
+from llamaherd.host.ssh import NOT_THROUGH, SSH_ENDED, Forward, RemoteError, argv, lost, not_started, place, require_key
 from llamaherd.host.time_limits import show_limit
 from llamaherd.inventory.schema import Connect
 from llamaherd.inventory.schema.machine import OperatingSystem
@@ -221,7 +221,15 @@ class Shell:
         if self._shared and self._shared.exists() and self._joined(command, seconds):
             return
         self._start(command)
-        self._log_in(Patience.within(seconds))
+        try:
+            self._log_in(Patience.within(seconds))
+        except RemoteError:
+            if self._shared is None or NOT_THROUGH not in self._err.decode(errors="replace"):
+                raise
+            # A client that shares its connection discards what a jump host prints: another client has the reason.
+            self._shared, self._err = None, b""
+            self._start(argv(connect, root=root, note_key=note_key, fresh=True))
+            self._log_in(Patience.within(seconds))
 
     def _joined(self, command: Sequence[str], seconds: float) -> bool:
         """Log in on the shared connection. Return False if that connection is dead: later clients do not find it.

@@ -188,7 +188,7 @@ def why_not_run(connect: Connect, code: int, err: str) -> RemoteError | None:
             return RemoteError(message.format(place=place(connect), user=connect.user or "the login user"), help_)
     if code != SSH_ENDED or connect.host == LOCAL:
         return None
-    if _NOT_THROUGH in err:
+    if NOT_THROUGH in err:
         return _not_through(connect, err)
     for sign, message, help_ in _signs(connect):
         if sign in err:
@@ -201,7 +201,7 @@ def why_not_run(connect: Connect, code: int, err: str) -> RemoteError | None:
 def _not_through(connect: Connect, err: str) -> RemoteError:
     """Return why a jump host did not connect to the host, in the client's words. Its last lines have no reason."""
     lines = [line.strip() for line in map(shown, err.splitlines()) if line.strip()]
-    reasons = [line for line in lines if not line.startswith(_FOLLOWS) and _NOT_THROUGH not in line] or lines[:1]
+    reasons = [line for line in lines if not line.startswith(_FOLLOWS) and NOT_THROUGH not in line] or lines[:1]
     return RemoteError(
         f"the jump host does not connect to {place(connect)}: {reasons[-1][:200]}",
         f"try `{_by_hand(connect)}`; check that the jump host is up and accepts your login, and check `ProxyJump` or "
@@ -330,7 +330,7 @@ _SSH = (
     ("Network is unreachable", "there is no route to {place}", "check that this machine is in the host's network"),
 )
 
-_NOT_THROUGH = "closed by UNKNOWN port 65535"
+NOT_THROUGH = "closed by UNKNOWN port 65535"
 """The client prints this if a ProxyJump or a ProxyCommand ends before the host responds."""
 
 _FOLLOWS = ("kex_exchange_identification", "stdio forwarding failed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -211,3 +212,18 @@ def test_a_folder_of_others_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None
         (place / ("long" * 20)).mkdir()
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(place / ("long" * 20)))
         assert shared_socket(duo) is None
+
+
+def test_the_reason_of_a_jump_host_is_reported(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client discards the messages of a proxy while it shares its connection."""
+    proxy = "sh -c 'echo door: no entry for you >&2; exit 1'"
+    real = shutil.which("ssh")
+    assert real
+    program = sshd.folder / "bin/ssh"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {real} -o ProxyCommand="{proxy}" "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    with pytest.raises(RemoteError, match=r"the jump host does not connect to .*: door: no entry for you"):
+        run(sshd.connect)
+    assert sshd.sockets == []
