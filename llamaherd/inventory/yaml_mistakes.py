@@ -38,7 +38,7 @@ _MOST = 60
 _MOST_TRIED = 1 << 16
 """The most characters of a text that is parsed again with an edit."""
 _LONGEST_LINE = 2_000
-"""The most characters of a line in which a mistake is searched: nobody writes a longer one by hand."""
+"""The most characters of a line in which a mistake is searched."""
 _MOST_ABOVE = 8
 """The most lines above an error in which the mistake is searched."""
 _OTHERWISE = "check indentation, colons and quotes here"
