@@ -31,6 +31,7 @@ from llamaherd.deploy.run_state import (
 from llamaherd.deploy.screen import show_output
 from llamaherd.host.program import Events, packed_program, request
 from llamaherd.host.remote import Patience, RemoteError, Shell
+from llamaherd.host.shared_connection import forget_shared
 from llamaherd.host.time_limits import STEP_SECONDS, transfer_seconds
 from llamaherd.inventory.schema import Connect
 from llamaherd.onhost.store import ReceiveInput
@@ -76,6 +77,8 @@ class RigConnector(BaseConnector):
     data_cls = RigData
     data_meta = _META
     _waiting: Shell | None = None
+    _left: bool = False
+    """Whether this run has disconnected from the host, which it then reboots."""
     _coming: Any = None
     """A greenlet that logs in while another shell works; its shell becomes `_waiting`."""
 
@@ -105,6 +108,8 @@ class RigConnector(BaseConnector):
         if why := self.data["rig_unreached"]:
             note_unreached(self.host, why)
             raise ConnectError(why)
+        if self._left:
+            forget_shared(self._connect)  # only a new login proves that the host is back
         login = [gevent.spawn(log_in_for_lock, self.host)] if self._turn_is_next else []
         try:
             held = self.data["rig_held"]
@@ -119,6 +124,7 @@ class RigConnector(BaseConnector):
     @override
     def disconnect(self) -> None:
         """Close the shell, and the shell that is being opened. Record what a run that failed has done here."""
+        self._left = True
         if self.host in self.state.failed_hosts:  # its run ended before its last operation
             record_release(self.host)
             release_host_lock(self.host)
