@@ -31,7 +31,6 @@ from llamaherd.deploy.run_state import (
 from llamaherd.deploy.screen import show_output
 from llamaherd.host.program import Events, packed_program, request
 from llamaherd.host.remote import Patience, RemoteError, Shell
-from llamaherd.host.shared_connection import forget_shared
 from llamaherd.host.time_limits import STEP_SECONDS, transfer_seconds
 from llamaherd.inventory.schema import Connect
 from llamaherd.onhost.store import ReceiveInput
@@ -77,8 +76,6 @@ class RigConnector(BaseConnector):
     data_cls = RigData
     data_meta = _META
     _waiting: Shell | None = None
-    _left: bool = False
-    """Whether this run has disconnected from the host, which it then reboots."""
     _coming: Any = None
     """A greenlet that logs in while another shell works; its shell becomes `_waiting`."""
 
@@ -108,12 +105,10 @@ class RigConnector(BaseConnector):
         if why := self.data["rig_unreached"]:
             note_unreached(self.host, why)
             raise ConnectError(why)
-        if self._left:
-            forget_shared(self._connect)  # only a new login proves that the host is back
         login = [gevent.spawn(log_in_for_lock, self.host)] if self._turn_is_next else []
         try:
             held = self.data["rig_held"]
-            self._waiting = (held.turn.ready() if held else None) or Shell(self._connect, note_key=True)
+            self._waiting = (held.turn.ready() if held else None) or Shell(self._connect, note_key=True, fresh=True)
         except RemoteError as error:
             gevent.joinall(login)
             release_host_lock(self.host)
@@ -124,7 +119,6 @@ class RigConnector(BaseConnector):
     @override
     def disconnect(self) -> None:
         """Close the shell, and the shell that is being opened. Record what a run that failed has done here."""
-        self._left = True
         if self.host in self.state.failed_hosts:  # its run ended before its last operation
             record_release(self.host)
             release_host_lock(self.host)
@@ -136,13 +130,16 @@ class RigConnector(BaseConnector):
         self._waiting = None
 
     def _shell(self, *, root: bool, fresh: bool = False) -> Shell:
-        """Return the waiting shell, or a new one: each runs one script. A `fresh` shell has its own connection."""
+        """Return the waiting shell, or a new one: each runs one script. With `fresh`, it is a new one.
+
+        A run shares no connection: it reboots hosts, and only a new login proves that a host is back.
+        """
         if fresh:
             return Shell(self._connect, root=root, fresh=True)
         if root:
             self._arrived()
         waiting, self._waiting = (self._waiting, None) if root else (None, self._waiting)
-        return waiting if waiting and waiting.alive else Shell(self._connect, root=root)
+        return waiting if waiting and waiting.alive else Shell(self._connect, root=root, fresh=True)
 
     def _log_in_ahead(self) -> None:
         """Log in for the script after this one."""
@@ -248,7 +245,7 @@ class RigConnector(BaseConnector):
 def _shell_or_none(connect: Connect) -> Shell | None:
     """Return a root shell on the host; None if the login fails. The next login reports why."""
     try:
-        return Shell(connect)
+        return Shell(connect, fresh=True)
     except RemoteError:
         return None
 

@@ -28,7 +28,7 @@ class HostLock:
 
     def log_in(self) -> None:
         """Log in ahead: for the lock, or for the first change if this run holds the lock. Raise RemoteError."""
-        self._ready = Shell(self._connect)
+        self._ready = Shell(self._connect, fresh=True)
 
     def ready(self) -> Shell | None:
         """Return the shell of `log_in`, if it still runs. The caller closes it."""
@@ -43,7 +43,7 @@ class HostLock:
         """
         if self._shell and self._shell.alive:
             return False
-        shell = self.ready() or Shell(self._connect)
+        shell = self.ready() or Shell(self._connect, fresh=True)
         self.give_back()
         complaints: list[str] = []
 

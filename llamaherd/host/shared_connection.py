@@ -49,12 +49,6 @@ def shared_socket(connect: Connect) -> Path | None:
     return path if path.exists() or not _has_own_path(connect) else None
 
 
-def forget_shared(connect: Connect) -> None:
-    """Let later clients log in anew, for example after a reboot. Running clients keep their connection."""
-    if path := shared_socket(connect):
-        path.unlink(missing_ok=True)
-
-
 def is_open(path: Path) -> bool:
     """Return whether the master of a shared connection still runs."""
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
