@@ -330,10 +330,10 @@ _SSH = (
     ("Network is unreachable", "there is no route to {place}", "check that this machine is in the host's network"),
 )
 
-NOT_THROUGH = "by UNKNOWN port 65535"
+NOT_THROUGH = "UNKNOWN port 65535"
 """The client prints this if a ProxyJump or a ProxyCommand ends before the host responds."""
 
-_FOLLOWS = ("kex_exchange_identification", "stdio forwarding failed")
+_FOLLOWS = ("kex_exchange_identification", "banner exchange", "stdio forwarding failed")
 
 _LOST = (
     "not responding",
