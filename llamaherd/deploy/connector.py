@@ -31,6 +31,7 @@ from llamaherd.deploy.run_state import (
 from llamaherd.deploy.screen import show_output
 from llamaherd.host.program import Events, packed_program, request
 from llamaherd.host.remote import Patience, RemoteError, Shell
+from llamaherd.host.shared_connection import share_none
 from llamaherd.host.time_limits import STEP_SECONDS, transfer_seconds
 from llamaherd.inventory.schema import Connect
 from llamaherd.onhost.store import ReceiveInput
@@ -82,7 +83,8 @@ class RigConnector(BaseConnector):
     @staticmethod
     @override
     def make_names_data(name: str) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
-        """Yield the rig by its own name."""
+        """Yield the rig by its own name. From here on, the run shares no connection."""
+        share_none()
         yield name, {}, []
 
     @property

@@ -49,6 +49,11 @@ def shared_socket(connect: Connect) -> Path | None:
     return path if path.exists() or not _has_own_path(connect) else None
 
 
+def share_none() -> None:
+    """Switch sharing off in this process and its children: a run reboots hosts, which ends their connections."""
+    os.environ[VARIABLE] = "0"
+
+
 def is_open(path: Path) -> bool:
     """Return whether the master of a shared connection still runs."""
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
