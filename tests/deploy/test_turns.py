@@ -48,9 +48,9 @@ def test_who_logs_in_before_waits_for_no_login(tmp_path: Path, monkeypatch: pyte
     lock_in(tmp_path, monkeypatch)
     logins: list[Connect] = []
 
-    def login(connect: Connect) -> Shell:
+    def login(connect: Connect, *, fresh: bool) -> Shell:
         logins.append(connect)
-        return Shell(connect)
+        return Shell(connect, fresh=fresh)
 
     monkeypatch.setattr(host_lock, "Shell", login)
     mine = HostLock("idle", Connect(host=LOCAL), "tom")
