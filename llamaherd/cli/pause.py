@@ -69,8 +69,7 @@ def pause(
 
     A rig stands for all of its servers. The host starts the server again when the time is over, also if it was
     rebooted or switched off meanwhile. `herd status`, `herd verify` and the gateway show the server as paused, and no
-    alert fires. `herd up` leaves it paused.
-    `herd resume` ends a pause early.
+    alert fires. `herd up` leaves it paused. `herd resume` ends a pause early.
 
     Exit codes: 0 done; 1 a host cannot be reached, or a server still runs; 2 wrong usage, or an unusable inventory.
 

@@ -50,24 +50,25 @@ def read_pause(service: str, system: System) -> Pause | None:
 
 
 def left_of(service: str, system: System) -> float | None:
-    """Return the seconds that are left of a server's pause; None if it is not paused.
+    """Return the seconds that are left of a server's pause; None if it is not paused."""
+    pause = read_pause(service, system)
+    return _left(pause, system) if pause else None
+
+
+def _left(pause: Pause, system: System) -> float:
+    """Return the seconds that are left of a pause.
 
     The host's clock alone decides, so clocks that differ do not matter. If that clock is set back, no more is left than
     the whole pause.
     """
-    pause = read_pause(service, system)
-    return max(0.0, min(pause.until - system.clock(), pause.until - pause.since)) if pause else None
+    return max(0.0, min(pause.until - system.clock(), pause.until - pause.since))
 
 
 def pauses(given: PausesInput, system: System) -> Pauses:
     """Return all pauses of this host."""
     del given
-    found = {}
-    for service in system.names(str(PAUSED))[:_MOST_SERVERS]:
-        pause, left = read_pause(service, system), left_of(service, system)
-        if pause and left is not None:
-            found[pause.server] = left
-    return Pauses(found)
+    records = (read_pause(service, system) for service in system.names(str(PAUSED))[:_MOST_SERVERS])
+    return Pauses({pause.server: _left(pause, system) for pause in records if pause})
 
 
 VERBS = {"read": Verb(PausesInput, pauses)}
