@@ -45,7 +45,7 @@ class HostRow:
 
 @dataclass
 class RunScreen:
-    """Shows the steps of hosts. `write` prints a line that stays; `clock` returns seconds.
+    """Shows the steps of hosts. `write` prints a line that stays; `draw` shows the live lines at once; `clock` is in s.
 
     With `details`, lines of progress stay as well: in a log there is no live line.
     """
@@ -53,6 +53,7 @@ class RunScreen:
     write: Callable[[str], None]
     clock: Callable[[], float] = monotonic
     details: bool = True
+    draw: Callable[[], None] = lambda: None
     rows: dict[str, HostRow] = field(default_factory=dict)
 
     def row(self, rig: str) -> HostRow:
@@ -63,6 +64,7 @@ class RunScreen:
         """Show that changes begin, which are made together."""
         row, step = self.row(rig), " and ".join(map(_step, changes))
         row.step, row.step_began, row.detail = one_line(step, _MOST_STEP), self.clock(), ""
+        self.draw()
         if self.details:
             self.write(f"{rig}: {row.step}")
 
@@ -128,6 +130,7 @@ def run_screen(rigs: Mapping[str, object]) -> Iterator[RunScreen]:
         redirect_stdout=False,
         redirect_stderr=False,
     )
+    live.draw = lines.refresh
     with lines:
         yield live
 

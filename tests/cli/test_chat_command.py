@@ -20,8 +20,8 @@ from llamaherd.inventory.schema import Rig
 from tests.bench.played import END, PLAIN, Part, Played, delta, event, last
 from tests.support.rigs import changed, cpu_rig
 from tests.support.ssh_hosts import HERD
+from tests.support.sshd import running_sshd
 from tests.support.terminal import Terminal
-from tests.support.tunnel_sshd import running_sshd
 
 KEY = "sk-canary-chat-77aa"
 TIMINGS = {"predicted_n": 42, "predicted_ms": 764.0}
@@ -72,9 +72,9 @@ class Household:
 
 
 @pytest.fixture(scope="module")
-def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    with running_sshd(tmp_path_factory.mktemp("sshd") / "here") as found:
-        yield found
+def connect() -> Iterator[dict[str, Any]]:
+    with running_sshd() as found:
+        yield found.declared
 
 
 @pytest.fixture

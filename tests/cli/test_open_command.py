@@ -19,7 +19,7 @@ from tests.bench.played import Part, Played
 from tests.support.gateway import free_port
 from tests.support.rigs import changed, cpu_rig
 from tests.support.ssh_hosts import HERD
-from tests.support.tunnel_sshd import running_sshd
+from tests.support.sshd import running_sshd
 
 KEY = "sk-canary-page-4d1e"
 PAGE = b"<!doctype html><title>llama.cpp</title>"
@@ -58,10 +58,10 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with running_sshd(tmp_path / "sshd") as connect, Played(lambda _: found.script) as server:
+    with running_sshd() as sshd, Played(lambda _: found.script) as server:
         found = Site(tmp_path, server)
         port = int(server.url.rsplit(":", 1)[1])
-        rig = changed(cpu_rig(), {"instances/chat/port": port, "connect": connect})
+        rig = changed(cpu_rig(), {"instances/chat/port": port, "connect": sshd.declared})
         (tmp_path / "box.yaml").write_text(yaml.safe_dump(rig))
         yield found
 

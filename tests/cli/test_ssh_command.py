@@ -14,8 +14,8 @@ from llamaherd.host.ssh import terminal_argv
 from llamaherd.inventory.schema import LOCAL, Connect
 from tests.support.rigs import cpu_rig
 from tests.support.ssh_hosts import HERD
+from tests.support.sshd import running_sshd
 from tests.support.terminal import Terminal
-from tests.support.tunnel_sshd import running_sshd
 
 DUO = Connect(host="duo.lan", user="tom", port=2222, key=Path("/keys/duo"), known_hosts=Path("/keys/known"))
 
@@ -61,9 +61,9 @@ def test_two_hyphens_may_stand_before_the_command(tmp_path: Path) -> None:
 
 
 def test_a_command_runs_there_with_its_options_and_exit_code(tmp_path: Path) -> None:
-    with running_sshd(tmp_path / "sshd") as connect:
+    with running_sshd() as sshd:
         done = herd(
-            declare(tmp_path, connect),
+            declare(tmp_path, sshd.declared),
             "printf",
             "%s-",
             "-h",
@@ -80,8 +80,8 @@ def test_a_command_runs_there_with_its_options_and_exit_code(tmp_path: Path) -> 
 
 
 def test_on_a_terminal_the_command_has_one(tmp_path: Path) -> None:
-    with running_sshd(tmp_path / "sshd") as connect:
-        inventory = declare(tmp_path, connect)
+    with running_sshd() as sshd:
+        inventory = declare(tmp_path, sshd.declared)
         terminal = Terminal(
             tmp_path, os.environ, HERD, "ssh", "-i", str(inventory), "box", "tty; read word; exit $word"
         )

@@ -16,7 +16,7 @@ from llamaherd.measure.client.http_client import Patience
 from tests.bench.played import CHUNKED, END, PLAIN, Part, Played, chunk, delta, event, last
 from tests.support.gateway import free_port
 from tests.support.rigs import changed, cpu_rig, planned
-from tests.support.tunnel_sshd import running_sshd
+from tests.support.sshd import running_sshd
 
 KEY = "sk-canary-chat-77aa"
 TIMINGS = {"predicted_n": 42, "predicted_ms": 764.0}
@@ -32,9 +32,9 @@ THOUGHT = event({"choices": [{"delta": {"reasoning_content": "hm"}}]})
 
 
 @pytest.fixture(scope="module")
-def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connect]:
-    with running_sshd(tmp_path_factory.mktemp("sshd") / "here") as found:
-        yield Connect.model_validate(found)
+def connect() -> Iterator[Connect]:
+    with running_sshd() as found:
+        yield found.connect
 
 
 @pytest.fixture(autouse=True)
@@ -157,11 +157,12 @@ def test_without_a_server_the_port_is_named(connect: Connect) -> None:
         sent(at(Connect(host=LOCAL), port))
 
 
-def test_an_ssh_server_that_forwards_no_ports_is_named(tmp_path: Path, server: Played) -> None:
-    with running_sshd(tmp_path / "closed", "AllowTcpForwarding no") as found:
-        connect = Connect.model_validate(found)
-        with pytest.raises(UserError, match="forwards no ports") as raised:
-            sent(at(connect, port_of(server)))
+def test_an_ssh_server_that_forwards_no_ports_is_named(server: Played) -> None:
+    with (
+        running_sshd("AllowTcpForwarding no") as found,
+        pytest.raises(UserError, match="forwards no ports") as raised,
+    ):
+        sent(at(found.connect, port_of(server)))
     assert "AllowTcpForwarding local" in raised.value.help
     assert server.requests == []
 

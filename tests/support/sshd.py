@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from llamaherd.inventory.schema import Connect
 
@@ -42,6 +43,11 @@ class Sshd:
     pid: int
 
     @property
+    def declared(self) -> dict[str, Any]:
+        """Return `connect` of a rig that is reached through this server."""
+        return self.connect.model_dump(mode="json", exclude_defaults=True)
+
+    @property
     def runtime(self) -> Path:
         """Return the folder that stands in for the user's runtime folder."""
         return self.folder / "run"
@@ -67,8 +73,8 @@ class Sshd:
 
 
 @contextmanager
-def running_sshd(sessions: int = 10, programs: Path | None = None) -> Iterator[Sshd]:
-    """Yield a server that accepts so many sessions in one connection. End it and the connections to it.
+def running_sshd(*settings: str, sessions: int = 10, programs: Path | None = None) -> Iterator[Sshd]:
+    """Yield a server with further settings that accepts so many sessions in one connection. End its connections, too.
 
     Programs of the folder `programs` come first on the host.
     """
@@ -81,8 +87,10 @@ def running_sshd(sessions: int = 10, programs: Path | None = None) -> Iterator[S
         shutil.copy(folder / "id.pub", folder / "authorized_keys")
         port = _free_port()
         path = f"{programs}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        first = f"SetEnv PATH={path}\n" if programs else ""
-        (folder / "settings").write_text(first + SETTINGS.format(port=port, folder=folder, sessions=sessions))
+        first = [*settings, *([f"SetEnv PATH={path}"] if programs else [])]
+        (folder / "settings").write_text(
+            "\n".join(first) + SETTINGS.format(port=port, folder=folder, sessions=sessions)
+        )
         (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {(folder / 'host_key.pub').read_text()}")
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
