@@ -178,6 +178,7 @@ def test_a_conversation_on_a_terminal(household: Household, server: Played) -> N
     terminal.type("Go on\n")
     terminal.wait_for("42 tokens")
     terminal.wait_for("> ")
+    terminal.wait_for_idle()
     terminal.type("\x03")  # at the prompt, it discards the line
     terminal.wait_for("> ")
     terminal.type("/clear\n")

@@ -46,6 +46,15 @@ class Terminal:
         found, self._output = self._output.split(text, 1)
         return found + text
 
+    def wait_for_idle(self) -> None:
+        """Wait until the program sleeps, as it does at a prompt: Python loses a signal just before that."""
+        until, seen = time.monotonic() + 30, 0
+        while seen < 3:
+            assert time.monotonic() < until
+            state = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(") ")[2][0]
+            seen = seen + 1 if state == "S" else 0
+            time.sleep(0.05)
+
     def end(self, typed: str = "\x04") -> int:
         """Type a last text, Ctrl-D, and return the exit code."""
         self.type(typed)
