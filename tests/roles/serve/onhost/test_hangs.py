@@ -81,6 +81,8 @@ def test_a_server_that_is_stopped_hangs_and_is_not_waited_for(server: Probed) ->
 
 def test_a_port_that_nobody_listens_at_while_its_process_sleeps_is_no_server() -> None:
     process = subprocess.Popen(["sleep", "600"])
+    while " (sleep) S " not in Path(f"/proc/{process.pid}/stat").read_text():
+        time.sleep(0.01)  # a program that still starts computes
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # and nobody else can take it meanwhile
         at = f"http://127.0.0.1:{held.getsockname()[1]}/health"
