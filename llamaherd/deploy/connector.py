@@ -10,6 +10,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from io import IOBase
 from pathlib import Path, PurePosixPath
+from time import monotonic
 from typing import Any, TypedDict
 
 import gevent
@@ -50,6 +51,9 @@ SEND_SILENCE = 120
 STANDING = SEND_SILENCE + 30
 """Seconds that another run may send no byte of a file, before this run gives up."""
 
+SETTLING = 60
+"""Seconds after a reboot in which a failed login is tried again: a host that boots may still restart its sshd."""
+
 END = "LLAMAHERD_END_OF_STDIN"
 
 
@@ -76,6 +80,8 @@ class RigConnector(BaseConnector):
     handles_execution = True
     data_cls = RigData
     data_meta = _META
+    _settled_at: float | None = None
+    """From when on a failed login is an error. None before the first connection."""
     _waiting: Shell | None = None
     _coming: Any = None
     """A greenlet that logs in while another shell works; its shell becomes `_waiting`."""
@@ -103,7 +109,10 @@ class RigConnector(BaseConnector):
 
     @override
     def connect(self) -> None:
-        """Log in and become root. Raises ConnectError with the same error that `herd verify` prints."""
+        """Log in and become root. Raises ConnectError with the same error that `herd verify` prints.
+
+        A host that was connected before has been rebooted.
+        """
         if why := self.data["rig_unreached"]:
             note_unreached(self.host, why)
             raise ConnectError(why)
@@ -116,6 +125,7 @@ class RigConnector(BaseConnector):
             release_host_lock(self.host)
             note_unreached(self.host, str(error))
             raise ConnectError(str(error)) from None
+        self._settled_at = 0 if self._settled_at is None else monotonic() + SETTLING
         gevent.joinall(login)
 
     @override
@@ -137,11 +147,21 @@ class RigConnector(BaseConnector):
         A run shares no connection: it reboots hosts, and only a new login proves that a host is back.
         """
         if fresh:
-            return Shell(self._connect, root=root, fresh=True)
+            return self._log_in(root=root)
         if root:
             self._arrived()
         waiting, self._waiting = (self._waiting, None) if root else (None, self._waiting)
-        return waiting if waiting and waiting.alive else Shell(self._connect, root=root, fresh=True)
+        return waiting if waiting and waiting.alive else self._log_in(root=root)
+
+    def _log_in(self, *, root: bool) -> Shell:
+        """Return a new shell. Raise RemoteError if the login fails, just after a reboot only if it keeps failing."""
+        while True:
+            try:
+                return Shell(self._connect, root=root, fresh=True)
+            except RemoteError:
+                if monotonic() > (self._settled_at or 0):
+                    raise
+                gevent.sleep(1)
 
     def _log_in_ahead(self) -> None:
         """Log in for the script after this one."""

@@ -47,12 +47,14 @@ def failed(bench: Bench, command: str, *, code: int = 1, options: tuple[str, ...
     return ended.output
 
 
-def refused(bench: Bench, command: str, rig: Declared | None = None, *, code: int = 1) -> str:
+def refused(
+    bench: Bench, command: str, rig: Declared | None = None, *, code: int = 1, options: tuple[str, ...] = ()
+) -> str:
     """What the command says, where it must leave the host exactly as it was."""
     if rig is not None:
         bench.declare(rig)
     before = bench.state()
-    said = failed(bench, command, code=code)
+    said = failed(bench, command, code=code, options=options)
     assert bench.state() == before
     return said
 
@@ -102,10 +104,11 @@ def test_an_inventory_with_nothing_in_it(intact: Bench, command: str, tmp_path: 
     assert str(folder) in failed(intact, command, code=2, HERD_INVENTORY=str(folder))
 
 
-def test_a_model_that_is_not_locked(intact: Bench, command: str) -> None:
+@pytest.mark.parametrize(("command", "options"), [("pyinfra", ()), ("herd up", ("--locked",))])
+def test_a_model_that_is_not_locked(intact: Bench, command: str, options: tuple[str, ...]) -> None:
     rig = intact.rig()
     rig["models"]["tiny-moe"] = {"hf": "llamaherd/tiny-moe", "files": "*.gguf"}
-    assert "lock" in refused(intact, command, rig, code=2)
+    assert "lock" in refused(intact, command, rig, code=2, options=options)
 
 
 def test_an_api_key_that_is_not_there(intact: Bench, command: str) -> None:
