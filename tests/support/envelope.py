@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from tests.support.rigs import ROOT
-
-SCHEMA = json.loads((ROOT / "docs/schema/output.schema.json").read_text(encoding="utf-8"))
+FILE = Path(__file__).resolve().parents[2] / "docs/schema/output.schema.json"
+SCHEMA = json.loads(FILE.read_text(encoding="utf-8"))
 VALID = Draft202012Validator(SCHEMA)
 
 
