@@ -98,8 +98,8 @@ def herd(*arguments: str) -> str:
 
 def plans(inventory: Path) -> dict[str, Any]:
     """The plan of each of its hosts, as a value of JSON."""
-    made: dict[str, Any] = json.loads(herd("-i", str(inventory), "show", "--json"))
-    return made
+    document = json.loads(herd("-i", str(inventory), "show", "--json"))
+    return {each["rig"]: each for each in document["rigs"]}
 
 
 def say(sentence: str) -> None:

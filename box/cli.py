@@ -134,7 +134,7 @@ def verify() -> tuple[int, dict[str, Any]]:
     argv = [_program("herd"), "verify", RIG, "--json"]
     ended = subprocess.run(argv, cwd=ROOT, env=_environment(), stdout=subprocess.PIPE, text=True, check=False)
     try:
-        found = json.loads(ended.stdout)
+        (found,) = json.loads(ended.stdout)["rigs"]
     except ValueError:
         click.echo(ended.stdout, err=True)
         code = ended.returncode or 1

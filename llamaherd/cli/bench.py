@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import re
 import socket
@@ -25,7 +24,9 @@ from llamaherd.cli.common import (
     fail,
     inventory_option,
     json_option,
+    print_error,
 )
+from llamaherd.cli.envelope import Envelope, note_printed, print_envelope
 from llamaherd.cli.progress import measuring_progress
 from llamaherd.cli.rigs import plans_or_exit
 from llamaherd.cli.targets import complete_rigs_and_targets, second_word_argument, split_words
@@ -208,7 +209,7 @@ def import_results(file: Path, run: BenchOptions) -> None:
     except UserError as error:
         fail(error, UNUSABLE)
     if run.as_json:
-        click.echo(json.dumps({"kept": [str(path) for path in paths]}))
+        print_envelope(Envelope(True, data={"kept": [str(path) for path in paths]}))
         return
     for each, path in zip(found, paths, strict=True):
         echo(f"{each.label}, {counted(len(each.cells), 'condition')}, by {each.source.kind}: saved to {path}")
@@ -274,7 +275,7 @@ def _measure_job(job: Job, selection: Selection) -> SavedResult:
             )
     except ObstacleError as error:
         for each in error.obstacles:
-            echo(f"error: {each.code}: {each.message}" + (f"\n  help: {each.help}" if each.help else ""), err=True)
+            print_error(UserError(f"{each.code}: {each.message}", each.help))
         echo("use `--anyway` to measure despite this", err=True)
         sys.exit(UNUSABLE)
     except UserError as error:
@@ -325,6 +326,7 @@ def _finish(run: BenchOptions, measured: SavedResult, expect: Expect | None) -> 
     before = last_result(run.results, measured.result.rig, measured.result.instance, measured.path)
     outcome = measurement_outcome(measured.result, expect, before)
     if run.as_json:
+        note_printed()
         click.echo(result_bytes(measured.result).decode(), nl=False)
     else:
         print_outcome(outcome, console())
@@ -338,5 +340,4 @@ def _share(measured: SavedResult, to: Path) -> None:
     try:
         to.write_bytes(result_bytes(redact_result(measured.result)))
     except OSError as error:
-        echo(f"error: cannot write {to}: {error.strerror}\n  help: check the folder, its mode and its disk", err=True)
-        sys.exit(UNUSABLE)
+        fail(UserError(f"cannot write {to}: {error.strerror}", "check the folder, its mode and its disk"), UNUSABLE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import sys
@@ -15,6 +14,7 @@ import click
 
 from llamaherd.cli.chat import ChatOptions
 from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, read_or_exit
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.targets import Target, find_target
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet.chat import Chat, ChatServer, Message, Reply, chat_server, image_url, user_message
@@ -96,7 +96,7 @@ def _respond_once(options: ChatOptions, server: ChatServer, chat: Chat, message:
         if reply.cut_off:
             echo("the response was cut off at the limit of tokens", err=True)
     else:
-        click.echo(json.dumps({"schema": 1, "ok": True, "rigs": [_as_json(server, reply)]}))
+        print_envelope(Envelope(True, [_as_json(server, reply)]))
 
 
 def _system(options: ChatOptions) -> list[Message]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 import sys
 from collections.abc import Iterable, Sequence
@@ -12,9 +11,10 @@ from pathlib import Path
 import click
 
 from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, inventory_option, json_option, print_findings
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.diagnostics.edits import with_fixes
 from llamaherd.diagnostics.excerpt import MOST_COLUMNS, counted_severities, excerpt
-from llamaherd.diagnostics.findings import Finding, to_print
+from llamaherd.diagnostics.findings import Finding
 from llamaherd.inventory.file_writer import report_write_errors, write_atomically
 from llamaherd.inventory.yaml_file import UNREADABLE
 from llamaherd.pipeline.discovery import SUFFIXES
@@ -104,12 +104,10 @@ def check(inventory: Path | None, paths: tuple[Path, ...], fix: bool, as_json: b
 
 
 def _print_json(checked: Checked, fixed: Sequence[Finding] | None) -> None:
-    shown = [finding.as_json() for finding in to_print(checked.findings)]
-    document: dict[str, object] = {"ok": checked.ok, "findings": shown, "total": len(checked.findings)}
-    document["fixable"] = sum(bool(finding.edits) for finding in checked.findings)
-    if fixed is not None:
-        document["fixed"] = [finding.as_json() for finding in fixed]
-    click.echo(json.dumps(document))
+    fixable = sum(bool(finding.edits) for finding in checked.findings)
+    done = None if fixed is None else [finding.as_json() for finding in fixed]
+    data = {"total": len(checked.findings), "fixable": fixable, "fixed": done}
+    print_envelope(Envelope(checked.ok, data=data, findings=checked.findings))
 
 
 def _print_text(checked: Checked, fixed: Sequence[Finding] | None) -> None:

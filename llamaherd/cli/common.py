@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from llamaherd.cli.envelope import COMMAND, JSON, note_error, note_findings
 from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, UserError, to_print
 from llamaherd.inventory.file_writer import write_atomically
 from llamaherd.layout import IN_REACH, LOCK_WAIT
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
-JSON = "llamaherd.json"
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 FEWEST_COLUMNS = 40
 """The width for which findings are printed on a narrower terminal."""
@@ -47,6 +47,7 @@ def _store_inventory(context: click.Context, _parameter: click.Parameter, value:
 def _store_json(context: click.Context, _parameter: click.Parameter, value: bool) -> bool:
     """Return whether --json is set here or before the command: a context shares `meta` with its commands."""
     context.meta[JSON] = value or context.meta.get(JSON, False)
+    context.meta[COMMAND] = " ".join(context.command_path.split()[1:])
     return bool(context.meta[JSON])
 
 
@@ -74,7 +75,13 @@ lock_wait_option = click.option(
     show_default=True,
     help="How long to wait for another run on a host.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, callback=_store_json, help="Print one JSON document.")
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    callback=_store_json,
+    help="Print one JSON document.",
+)
 
 
 def declared_rigs(path: Path | None) -> Mapping[str, Rig]:
@@ -127,12 +134,8 @@ only_option = click.option(
 def require_yes(what: str, yes: bool, as_json: bool) -> None:
     """End the program if removing something needs a confirmation, and there is no terminal to ask on."""
     if not yes and (as_json or not sys.stdin.isatty()):
-        echo(
-            f"error: removing {what} needs a confirmation, and this is no terminal\n"
-            "  help: run it with `--dry-run` to see what would be removed, then with `--yes`",
-            err=True,
-        )
-        sys.exit(UNUSABLE)
+        why = f"removing {what} needs a confirmation, and this is no terminal"
+        fail(UserError(why, "run it with `--dry-run` to see what would be removed, then with `--yes`"), UNUSABLE)
 
 
 def confirm_or_exit(yes: bool, cancelled: str) -> None:
@@ -182,8 +185,14 @@ def write_file(path: Path, data: bytes) -> None:
 
 def fail(error: Exception, code: int) -> NoReturn:
     """Print an error with its help, and end the program."""
-    echo(f"error: {error}", err=True)
+    print_error(error)
     sys.exit(code)
+
+
+def print_error(error: Exception) -> None:
+    """Print an error with its help. With `--json`, it is also in the envelope of a command that fails."""
+    note_error(error if isinstance(error, UserError) else UserError(str(error), ""))
+    echo(f"error: {error}", err=True)
 
 
 def echo(text: str, *, err: bool = False) -> None:
@@ -199,6 +208,8 @@ def print_findings(
     `fixing` marks the findings that `herd check --fix` fixes. `texts` replace files that are not written yet.
     """
     from llamaherd.diagnostics.excerpt import rendered  # late: most runs print no finding
+
+    note_findings(findings)
 
     def lines(file: Path) -> list[str] | None:
         return lines_of(texts[file]) if texts and file in texts else _source_lines(file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from contextlib import closing, suppress
@@ -28,6 +27,7 @@ from llamaherd.cli.common import (
     print_findings,
     read_or_exit,
 )
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import roles_or_exit
 from llamaherd.deploy.origin import origin
 from llamaherd.diagnostics.findings import UserError
@@ -234,7 +234,7 @@ def _report(line: str) -> None:
 def _print_comparison(found: Comparison, more: Mapping[str, str], run: CompareOptions) -> None:
     """Print a comparison. End the program with 1 if nothing was measured under the same conditions in both."""
     if run.as_json:
-        click.echo(json.dumps({**more, **comparison_json(found)}))
+        print_envelope(Envelope(bool(found.rows), data={**more, **comparison_json(found)}))
     else:
         print_comparison(found, console())
     if not found.rows:

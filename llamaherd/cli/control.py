@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,9 +9,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import click
-
 from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, read_or_exit
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import roles_or_exit
 from llamaherd.cli.servers import ControlOptions
 from llamaherd.cli.targets import find_servers
@@ -104,7 +102,7 @@ def _print_results(
     ok = len(results) == len(chosen) and not any(each.why for _, each in results)
     if options.as_json:
         servers = [_as_json(rig, server, each) for server, each in results]
-        click.echo(json.dumps({"schema": 1, "ok": ok, "rigs": [{"rig": rig.rig, "servers": servers}]}))
+        print_envelope(Envelope(ok, [{"rig": rig.rig, "servers": servers}]))
     else:
         for server, each in results:
             target = f"{rig.rig}/{server.name}"

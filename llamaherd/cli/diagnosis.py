@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import click
 
 from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, print_findings
 from llamaherd.cli.controller_checks import Inventory, disk_check, hub_check, key_checks, program_checks
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.diagnostics.findings import InventoryError
 from llamaherd.host.protocol import query_host, query_verb
 from llamaherd.host.remote import AT_ONCE, Remote, RemoteError, as_they_come
@@ -64,8 +64,7 @@ def diagnose(inventory: Path | None, names: tuple[str, ...], as_json: bool) -> N
     ok = all(each.ok for each in examined)
     if as_json:
         checks = [asdict(each) for each in controller.diagnoses]
-        rigs = [each.as_json() for each in examined[1:]]
-        click.echo(json.dumps({"schema": 1, "ok": ok, "controller": checks, "rigs": rigs}))
+        print_envelope(Envelope(ok, [each.as_json() for each in examined[1:]], {"controller": checks}))
     else:
         _print_summary(examined)
     if not ok:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, echo, print_findings
+from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, print_findings
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.file_writer import FileEdit
 from llamaherd.lock import Lock, LockError, lock_held, read_lock_file, write_lock
@@ -59,8 +59,7 @@ def confirm_write(yes: bool, question: str) -> None:
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        echo("error: this needs a confirmation, and there is no terminal\n  help: add --yes", err=True)
-        sys.exit(UNUSABLE)
+        fail(UserError("this needs a confirmation, and there is no terminal", "add --yes"), UNUSABLE)
     if not click.confirm(question, err=True):
         echo("nothing was written", err=True)
         sys.exit(FAILED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from dataclasses import asdict, replace
@@ -12,6 +11,7 @@ from typing import Any
 import click
 
 from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, inventory_option, json_option, read_or_exit
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.engines import SIZED
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema.serving import split_as_shell
@@ -112,9 +112,8 @@ def fit(
     texts = [change.text for change in others]
     measured = _prior_results(inventory, header, given, vram)
     if as_json:
-        click.echo(
-            json.dumps(_as_json(given) | {"changes": texts, "measured": [prior_result_json(each) for each in measured]})
-        )
+        more = {"changes": texts, "measured": [prior_result_json(each) for each in measured]}
+        print_envelope(Envelope(given.fit.fits, data=_as_json(given) | more))
     else:
         _print_fit(header, given, answer_table(given))
         for text in texts:

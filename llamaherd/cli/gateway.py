@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, fail, inventory_option, json_option, read_or_exit
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.fleet.gateway import (
     DeclaredGateway,
@@ -68,11 +68,12 @@ def status(inventory: Path | None, as_json: bool) -> None:
         fail(error, UNUSABLE)
     values = [_print_gateway(rig, now, declared, as_json) for rig, now in found.items()]
     address = address_line({rig: now for rig, now in found.items() if isinstance(now, GatewaySnapshot)})
+    ok = all(value["ok"] for value in values) and (address is None or address.ok)
     if as_json:
-        click.echo(json.dumps({"gateways": values}))
+        print_envelope(Envelope(ok, values, {"address": address._asdict() if address else None}))
     elif address:
         echo(address.line, err=not address.ok)
-    if not all(value["ok"] for value in values) or (address and not address.ok):
+    if not ok:
         sys.exit(FAILED)
 
 
@@ -101,7 +102,7 @@ def ca(inventory: Path | None, as_json: bool) -> None:
         fail(error, UNUSABLE)
     if as_json:
         shown = {"root": str(root.file), "fingerprint": root.fingerprint, "ends": root.ends.isoformat()}
-        click.echo(json.dumps({**shown, "pem": root.pem}))
+        print_envelope(Envelope(True, data={**shown, "pem": root.pem}))
     else:
         click.echo(root.pem, nl=False)
     if is_new:

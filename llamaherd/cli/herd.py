@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 
 from llamaherd import __version__
 from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, fail, inventory_option, json_option, print_errors
+from llamaherd.cli.envelope import failure_printed, note_error
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.signals import END_SIGNALS
 from llamaherd.text.terminal import MOST_MESSAGE, one_line
@@ -141,12 +142,18 @@ class Herd(LazyGroup):
             return super().make_context(*arguments, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
+        """Run a command. If it fails with --json, its errors are printed as JSON, too."""
+        with failure_printed(ctx):
+            return self._run(ctx)
+
+    def _run(self, ctx: click.Context) -> object:
         """Run a command. Ctrl-C ends it with exit code 130, also at a question."""
         try:
             with _signals_raised(), _short_usage():
                 return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort):
             click.echo("interrupted", err=True)
+            note_error(UserError("interrupted", ""))
             ctx.exit(INTERRUPTED)
         except InventoryError as error:  # raised by a fleet's own role during the run
             print_errors(error.findings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,6 +23,7 @@ from llamaherd.cli.common import (
     read_or_exit,
     rigs_argument,
 )
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import print_changes, roles_or_exit
 from llamaherd.cli.targets import rig_or_target_argument, second_word_argument, split_words
 from llamaherd.host.host_lock import HostLock
@@ -65,7 +65,7 @@ def history(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> Non
         if not as_json:
             _print_releases(name, past.releases)
     if as_json:
-        click.echo(json.dumps({"rigs": values}))
+        print_envelope(Envelope(not failed, values))
     if failed:
         sys.exit(FAILED)
 

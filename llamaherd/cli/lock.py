@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ from llamaherd.cli.common import (
     confirm_or_exit,
     counted,
     echo,
+    fail,
     inventory_option,
     json_option,
     lock_wait_option,
@@ -27,9 +27,10 @@ from llamaherd.cli.common import (
     print_findings,
     read_or_exit,
 )
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import roles_or_exit
 from llamaherd.deploy.origin import origin
-from llamaherd.diagnostics.findings import Finding, UserError, to_print
+from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.fleet.drain import drained
 from llamaherd.host.remote import Remote
 from llamaherd.host.signals import END_SIGNALS
@@ -169,11 +170,9 @@ def _report(line: str) -> None:
 def refuse_try(upgrade: tuple[str, ...], *, as_json: bool) -> None:
     """End the program if `--try` contradicts other options."""
     if not upgrade:
-        echo("error: --try needs --upgrade\n  help: for example `herd lock --upgrade main --try duo`", err=True)
-        sys.exit(UNUSABLE)
+        fail(UserError("--try needs --upgrade", "for example `herd lock --upgrade main --try duo`"), UNUSABLE)
     if as_json:
-        echo("error: --try has no JSON output\n  help: leave out --json", err=True)
-        sys.exit(UNUSABLE)
+        fail(UserError("--try has no JSON output", "leave out --json"), UNUSABLE)
 
 
 @dataclass(frozen=True)
@@ -293,8 +292,8 @@ def lock(
         findings.append(error.finding)
     ok, changed = written is not None, written is not None and written.changed
     if as_json:
-        shown = {"findings": [finding.as_json() for finding in to_print(findings)], "total": len(findings)}
-        click.echo(json.dumps({"ok": ok, "changed": changed, "lock": str(target), **shown}))
+        data = {"changed": changed, "lock": str(target), "total": len(findings)}
+        print_envelope(Envelope(ok, data=data, findings=findings))
     else:
         print_findings(findings)
         echo(f"{target}: {written}" if written else f"{target}: not written")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -22,6 +21,7 @@ from llamaherd.cli.common import (
     require_yes,
     rigs_argument,
 )
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import plans_or_exit
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.layout import IN_REACH
@@ -90,8 +90,7 @@ def list_(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
     """
     found, failed = _inspect_stores(inventory, rigs)
     if as_json:
-        values = [holdings.as_json() for holdings, _ in found] + failed
-        click.echo(json.dumps(values[0] if len(rigs) == 1 else values))
+        print_envelope(Envelope(not failed, [holdings.as_json() for holdings, _ in found] + failed))
     else:
         to = console()
         for holdings, _ in found:
@@ -128,15 +127,16 @@ def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: boo
     going = [(holdings, remote) for holdings, remote in found if holdings.removals]
     sure = not dry_run and going and (yes or click.confirm("Remove it?"))
     outcomes = {holdings.rig: _remove(holdings, remote, keep) for holdings, remote in going} if sure else {}
+    bad = [each for each in outcomes.values() if isinstance(each, str) or not each.ok]
+    ok = not failed and not bad
     if as_json:
-        values = [_as_json(holdings, outcomes.get(holdings.rig)) for holdings, _ in found] + failed
-        click.echo(json.dumps(values[0] if len(rigs) == 1 else values))
+        print_envelope(Envelope(ok, [_as_json(holdings, outcomes.get(holdings.rig)) for holdings, _ in found] + failed))
     else:
         for rig, outcome in outcomes.items():
             echo(f"{rig}: {_outcome_text(outcome)}", err=isinstance(outcome, str))
         if going and not sure and not dry_run:
             echo("nothing was removed")
-    if failed or any(isinstance(outcome, str) or not outcome.ok for outcome in outcomes.values()):
+    if not ok:
         sys.exit(FAILED)
 
 

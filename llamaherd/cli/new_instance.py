@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import NoReturn
 import click
 
 from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, print_findings, read_or_exit
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.file_edits import confirm_write, print_edit, resolved_lock_or_exit, write_edits
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Rig
@@ -159,7 +159,7 @@ def _print_json(run: AddOptions, made: NewInstance, *, written: bool) -> None:
         "lines": list(made.edit.lines()),
         "written": written,
     }
-    click.echo(json.dumps({"schema": 1, "ok": True, "rigs": [row]}))
+    print_envelope(Envelope(True, [row]))
 
 
 def _print_unfit(
@@ -174,7 +174,7 @@ def _print_unfit(
         ways[name] += other_wishes(*given)
     if run.as_json:
         rows = [{"rig": name, "fits": False, "would_fit": each} for name, each in ways.items()]
-        click.echo(json.dumps({"schema": 1, "ok": False, "rigs": rows}))
+        print_envelope(Envelope(False, rows))
     else:
         what = f"{found.shown} ({show_size(found.size)})"
         tokens = f" with {run.context:,} tokens" if run.context else ""

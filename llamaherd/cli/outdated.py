@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from llamaherd.cli.common import counted, echo, inventory_option, json_option, read_or_exit, rigs_argument
+from llamaherd.cli.envelope import Envelope, print_envelope
 
 if TYPE_CHECKING:
     from llamaherd.lock.newest import Version
@@ -40,7 +40,7 @@ def outdated(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> No
     fleet = read_or_exit(lambda: newest_of_fleet(inventory, rigs))
     if as_json:
         rows = [{"rig": rig, "versions": [_as_json(each) for each in found]} for rig, found in fleet.by_rig.items()]
-        click.echo(json.dumps({"schema": 1, "ok": not any(each.error for each in fleet.versions), "rigs": rows}))
+        print_envelope(Envelope(True, rows))
         return
     if not fleet.versions:
         echo("nothing is locked that could be newer; `herd lock` locks what the inventory declares")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +10,7 @@ from pathlib import Path
 import click
 
 from llamaherd.cli.common import FAILED, inventory_option, json_option, rigs_argument
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import plans_or_exit, roles_or_exit
 from llamaherd.host.remote import AT_ONCE, Remote, as_they_come
 from llamaherd.inventory.schema import Rig
@@ -53,7 +53,7 @@ def preflight(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> N
         pool.shutdown(wait=False, cancel_futures=True)  # an interrupted command waits for no host
     ok = all(each.ok for each in found.values())
     if as_json:
-        click.echo(json.dumps({"ok": ok, "rigs": [found[name].as_json() for name in every]}))
+        print_envelope(Envelope(ok, [found[name].as_json() for name in every]))
     if not ok:
         sys.exit(FAILED)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import time
@@ -21,6 +20,7 @@ from llamaherd.cli.common import (
     print_errors,
     write_output,
 )
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import inspecting_or_exit, print_changes, print_left_out, print_problems, roles_or_exit
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.remote import Remote, RemoteError, as_they_come
@@ -151,7 +151,8 @@ def run_plan(run: PlanOptions) -> None:
     except SystemExit as ended:
         sys.exit(FAILED if ended.code == UNUSABLE else ended.code)  # 2 means that there are changes
     if run.as_json:
-        click.echo(json.dumps({"rigs": [each.shown() for each in found]} | ({"only": run.only} if run.only else {})))
+        ok = not any(each.unreached or each.problems for each in found)
+        print_envelope(Envelope(ok, [each.shown() for each in found], {"only": run.only}))
     if run.save:
         write_saved(run.save, SavedDiff.of(found, run.only))
         again = f"herd up --plan {shlex.quote(str(run.save))}"

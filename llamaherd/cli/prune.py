@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 from llamaherd.cli.common import FAILED, echo, inventory_option, json_option, keep_option, require_yes, rigs_argument
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import plans_or_exit
 from llamaherd.host.remote import Remote, RemoteError
 from llamaherd.onhost.removal import Outcome
@@ -81,15 +81,16 @@ def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: boo
             _show(name, each)
     sure = not dry_run and going and (yes or click.confirm("Remove it?"))
     gone = {name: _remove(each, keep) for name, each in going.items()} if sure else {}
+    ok = not failed and all(each.ok for each in gone.values())
     if as_json:
         values = [each.as_json() | {"outcome": _outcome_json(gone.get(name))} for name, each in found.items()]
-        click.echo(json.dumps({"rigs": [*values, *({"rig": name, "error": why} for name, why in failed.items())]}))
+        print_envelope(Envelope(ok, [*values, *({"rig": name, "error": why} for name, why in failed.items())]))
     else:
         for name, outcome in gone.items():
             _print_removed(name, outcome)
         if going and not sure and not dry_run:
             echo("nothing was removed")
-    if failed or not all(each.ok for each in gone.values()):
+    if not ok:
         sys.exit(FAILED)
 
 

@@ -17,10 +17,11 @@ from llamaherd.cli.common import (
     write_file,
     write_output,
 )
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.report.card import card_of, card_result
 from llamaherd.measure.report.card_image import card_form, draw_card
-from llamaherd.measure.report.export import render_report, report_form
+from llamaherd.measure.report.export import render_report, report_form, report_json
 from llamaherd.measure.report.page import gather_results, page
 from llamaherd.measure.report.show import print_page
 from llamaherd.measure.results.store import results_folder
@@ -69,18 +70,20 @@ def report(
         raise click.UsageError("--card has one form: leave out --markdown, --csv and --json")
     try:
         image = card_form(output) if card else None
-        chosen = None if card else report_form(output, "json" if as_json else form)
+        chosen = None if card else report_form(output, form)
         gathered = gather_results(what, results_folder(inventory_path(inventory)), optuna_shares)
         if image and output:
             write_file(output, draw_card(card_of(card_result(gathered.found)), image))
-        elif chosen is None:
-            print_page(page(gathered), console())
-        elif output is None:
-            click.echo(render_report(gathered, chosen), nl=False)
-        else:
+        elif output and chosen:
             write_output(output, render_report(gathered, chosen))
+        elif chosen and not as_json:
+            click.echo(render_report(gathered, chosen), nl=False)
+        elif not as_json:
+            print_page(page(gathered), console())
     except UserError as error:
         fail(error, UNUSABLE)
+    if as_json:
+        print_envelope(Envelope(not gathered.left_out, data=report_json(gathered)))
     for text in gathered.left_out:
         echo(f"left out: {text}", err=True)
     if gathered.left_out:

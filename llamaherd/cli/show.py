@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from llamaherd.cli.common import FAILED, echo, inventory_option, json_option, read_or_exit, rigs_argument
+from llamaherd.cli.envelope import Envelope, print_envelope
 
 if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
@@ -50,14 +50,11 @@ def show(inventory: Path | None, rigs: tuple[str, ...], ask: bool, as_json: bool
     planned = plans_or_exit(inventory, rigs)
     estimates, unreached = _query_rigs(inventory, planned) if ask else ({}, False)
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    name: each.model_dump(mode="json") | ({"engine_memory": _as_json(estimates[name])} if ask else {})
-                    for name, (_, each) in planned.items()
-                }
-            )
-        )
+        rows = [
+            each.model_dump(mode="json") | ({"engine_memory": _as_json(estimates[name])} if ask else {})
+            for name, (_, each) in planned.items()
+        ]
+        print_envelope(Envelope(not unreached, rows))
     else:
         roles = roles_or_exit(inventory)
         for name, (rig, each) in planned.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 import click
 
 from llamaherd.cli.common import FAILED, UNUSABLE, fail, read_or_exit, write_output
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import roles_or_exit
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet.snapshot import FleetSnapshot, RigSnapshot
@@ -50,8 +50,8 @@ def show_top(inventory: Path | None, rigs: tuple[str, ...], every: float | None,
         began = time.monotonic()
         found = query.ask()
         if as_json:
-            found_all = {"schema": 1, "ok": all(rig.ok for rig in found), "at": _time()}
-            click.echo(json.dumps({**found_all, "rigs": [rig.as_json() for rig in found]}))
+            ok = all(rig.ok for rig in found)
+            print_envelope(Envelope(ok, [rig.as_json() for rig in found], {"at": _time()}))
         else:
             screen = every is not None and sys.stdout.isatty()
             print_lines(list(top_lines(found, _time(), line_width(), coloured)), screen=screen)
@@ -82,7 +82,7 @@ def _show(now: FleetSnapshot, as_json: bool, output: Path | None, *, screen: boo
     if output:
         _write(now, output)
     if as_json:
-        click.echo(json.dumps(now.as_json()))
+        print_envelope(Envelope(now.ok, now.rows(), {"at": now.at}))
     elif not output:
         _print(now, screen)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import UNUSABLE, complete_rigs, echo, inventory_option, json_option, rigs_argument
+from llamaherd.cli.common import UNUSABLE, complete_rigs, fail, inventory_option, json_option, rigs_argument
+from llamaherd.diagnostics.findings import UserError
 
 EVERY = 2.0
 """The default seconds between two updates."""
@@ -72,8 +72,7 @@ def status(
       herd status --json              as JSON
     """
     if output and output.suffix.lower() not in (".html", ".htm"):
-        echo(f"error: {output} does not end with .html\n  help: choose a file name with .html", err=True)
-        sys.exit(UNUSABLE)
+        fail(UserError(f"{output} does not end with .html", "choose a file name with .html"), UNUSABLE)
     from llamaherd.cli.snapshots import show_status  # late: the help needs none of it
 
     show_status(inventory, rigs, watch, output, as_json)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -27,6 +25,7 @@ from llamaherd.cli.common import (
     read_or_exit,
 )
 from llamaherd.cli.compare import parse_budget
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import roles_or_exit
 from llamaherd.cli.targets import rig_or_target_argument, second_word_argument, split_words
 from llamaherd.deploy.origin import origin
@@ -277,7 +276,8 @@ def _report(line: str) -> None:
 def _print_search(search: Search, tuned: TuneTarget, *, as_json: bool) -> None:
     if as_json:
         end = search_result(search, tuned.start, optuna_shares())
-        click.echo(json.dumps({"identity": search.head.identity} | result_json(end)))
+        row = {"rig": search.head.rig, "instance": search.head.instance, "identity": search.head.identity}
+        print_envelope(Envelope(True, [row | result_json(end)]))
     else:
         name = tuned.declared.name
         print_result(search_result(search, tuned.start), name, console())
@@ -390,8 +390,7 @@ def write_result(search: Search, tuned: TuneTarget) -> None:
         return
     deeper = deeper_of(search, tuned.start, found)
     if deeper and deeper.doubt:
-        echo(f"error: not written: {deeper.doubt}\n  help: {_DEEP_HELP}", err=True)
-        sys.exit(FAILED)
+        fail(UserError(f"not written: {deeper.doubt}", _DEEP_HELP), FAILED)
     file = _file_of(tuned)
     try:
         text = file.read_text(encoding="utf-8")
@@ -401,8 +400,7 @@ def write_result(search: Search, tuned: TuneTarget) -> None:
             text = _text_with_limit(text, file, power.gpus, watts)
         write_atomically(file, text, file.stat().st_mode & 0o777)
     except OSError as error:
-        echo(f"error: cannot write {file}: {error.strerror}\n  help: check its mode and its disk", err=True)
-        sys.exit(FAILED)
+        fail(UserError(f"cannot write {file}: {error.strerror}", "check its mode and its disk"), FAILED)
     except UserError as error:
         fail(error, FAILED)
     echo(f"written to {file}; run `herd plan {tuned.rig.rig}` to see what `herd up` would change", err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -10,6 +9,7 @@ from typing import TypeVar
 import click
 
 from llamaherd.cli.common import UNUSABLE, echo, fail, inventory_option, json_option, read_or_exit
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet.clients import KEY_VARIABLE, client_config, client_facts
 from llamaherd.fleet.gateway import DeclaredGateway, declared_gateway
@@ -76,7 +76,7 @@ def list_users(inventory: Path | None, as_json: bool) -> None:
     ]
     if as_json:
         rows_json = [dict(zip(("name", "streams", "models", "key"), row, strict=True)) for row in rows]
-        click.echo(json.dumps({"users": rows_json}))
+        print_envelope(Envelope(True, data={"users": rows_json}))
         return
     for name, streams, models, key in rows:
         echo(f"{name}: {streams} at the same time, {', '.join(models)}; key in {key}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.console import Console
 
 from llamaherd.cli.common import FAILED, echo
+from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.progress import hashing_progress, waiting_line
 from llamaherd.cli.rigs import plans_or_exit, roles_or_exit
 from llamaherd.host.remote import AT_ONCE, Remote, RemoteError, as_they_come
@@ -50,9 +49,10 @@ def verify_rigs(inventory: Path | None, rigs: tuple[str, ...], options: VerifyOp
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # an interrupted command waits for no host
     reports = [found[name] for name in planned]
+    ok = all(report["ok"] for report in reports)
     if options.as_json:
-        click.echo(json.dumps(reports[0] if len(rigs) == 1 else reports))
-    if not all(report["ok"] for report in reports):
+        print_envelope(Envelope(ok, reports))
+    if not ok:
         sys.exit(FAILED)
 
 

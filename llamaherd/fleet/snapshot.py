@@ -147,10 +147,10 @@ class FleetSnapshot:
         gateways = {rig.name: rig.gateway for rig in self.rigs if rig.gateway}
         return address_line(gateways) if len(gateways) > 1 else None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the state as plain JSON values."""
-        rigs = [{**asdict(rig), "ok": rig.ok} for rig in self.rigs]
-        return {"at": self.at, "ok": self.ok, "rigs": rigs}
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the state of each rig as plain JSON values."""
+        every = [(asdict(rig), rig.ok) for rig in self.rigs]
+        return [{"rig": values.pop("name"), **values, "ok": ok} for values, ok in every]
 
 
 def _pauses(rig: RigSnapshot) -> Iterator[str]:

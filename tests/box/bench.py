@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -24,6 +23,7 @@ from box.cli import CACHE, ROOT, TINY_MOE
 from box.compiling import OPTIONS
 from box.host import BoxHost
 from tests.box.slot import WITH_IK
+from tests.support.envelope import the_rig
 
 Declared = dict[str, Any]
 
@@ -146,7 +146,7 @@ class Bench:
         """The plan as machines read it: what is warned of goes to the other stream, and depends on this machine."""
         command = [HERD, "show", "box", "--json"]
         said = subprocess.run(command, cwd=ROOT, env=self.environment({}), stdout=subprocess.PIPE, check=True).stdout
-        plan: Declared = json.loads(said)["box"]
+        plan: Declared = the_rig(said)
         return plan
 
     def killed(

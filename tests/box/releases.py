@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 from tests.box.bench import Bench, Declared
+from tests.support.envelope import the_rig
 
 
 def releases(bench: Bench) -> list[Declared]:
     """What the host tells of its releases, the oldest first."""
     ended = bench.herd("history", "box", "--json")
     assert ended.code == 0, ended.output
-    (rig,) = json.loads(ended.output)["rigs"]
+    rig = the_rig(ended.output)
     found: list[Declared] = rig["releases"]
     return found
 

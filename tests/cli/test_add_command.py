@@ -17,6 +17,7 @@ from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.pipeline.fleet_files import survey_fleet
 from llamaherd.pipeline.load import read_lock
 from tests.support import gguf_files
+from tests.support.envelope import the_rig
 from tests.support.hub_files import Content, Hollow
 from tests.support.hub_server import Hub
 
@@ -153,7 +154,7 @@ def test_what_does_not_fit_is_refused_with_what_would(fleet: Path) -> None:
 def test_a_context_that_does_not_fit(fleet: Path) -> None:
     ended = add(fleet, f"{REPO}:F16", "--on", "large", "--context", "262144", "--yes", "--json")
     assert ended.exit_code == 1
-    (row,) = json.loads(ended.stdout)["rigs"]
+    row = the_rig(ended.stdout)
     (smaller,) = [way for way in row["would_fit"] if way.startswith("a smaller context")]
     context = smaller.rpartition(" ")[2]
     assert add(fleet, f"{REPO}:F16", "--on", "large", "--context", context, "--yes").exit_code == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
 from llamaherd.measure.results.store import read_result
+from tests.support.envelope import envelope
 from tests.support.rigs import ROOT
 
 FILE = ROOT / "tests/data/bench/llama-bench.json"
@@ -37,7 +37,7 @@ def test_it_is_kept_as_what_it_is(folder: Path) -> None:
     kept = read_result(first)
     assert (kept.rig, kept.instance, kept.source.kind) == ("duo", "chat", "llama-bench")
     again = herd("bench", "--import", FILE, "--as", "duo/chat", "--json")
-    assert sorted(json.loads(again.stdout)["kept"]) == [str(path.relative_to(folder)) for path in paths]
+    assert sorted(envelope(again.stdout)["data"]["kept"]) == [str(path.relative_to(folder)) for path in paths]
     assert sorted(folder.glob("results/duo/chat/*")) == paths
     assert herd("compare", "duo/chat", FILE if len(paths) == 1 else f"{FILE}:1").exit_code == 0
 

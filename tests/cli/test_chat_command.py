@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import subprocess
@@ -18,6 +17,7 @@ from llamaherd.cli.chat_session import target_and_prompt
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Rig
 from tests.bench.played import END, PLAIN, Part, Played, delta, event, last
+from tests.support.envelope import envelope
 from tests.support.rigs import changed, cpu_rig
 from tests.support.ssh_hosts import HERD
 from tests.support.sshd import running_sshd
@@ -117,7 +117,7 @@ def test_json_has_the_response_with_its_tokens_and_speed(household: Household, s
         (0, event({"choices": [{"delta": {"reasoning_content": "hm"}}]})),
         *said("Hello", finish="length")[1:],
     ]
-    value = json.loads(household.herd("box/chat", "Hi there", "--json").stdout)
+    value = envelope(household.herd("box/chat", "Hi there", "--json").stdout)
     (found,) = value["rigs"]
     assert (value["ok"], found.pop("first_token_ms") > 0) == (True, True)
     assert found == {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import stat
@@ -13,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
+from tests.support.envelope import envelope
 from tests.support.ssh_hosts import HERD
 
 RIG = """\
@@ -154,13 +154,13 @@ def test_a_file_that_cannot_be_replaced_is_an_error(fleet: Path) -> None:
 
 @pytest.mark.usefixtures("fleet")
 def test_machines_get_the_edits_and_what_was_fixed() -> None:
-    found = json.loads(herd("check", "attic.yaml", "--json").stdout)
+    found = envelope(herd("check", "attic.yaml", "--json").stdout)
     (finding,) = found["findings"]
     span = {"line": 18, "column": 5, "end_column": 11}
     assert finding["edits"] == [{"file": "attic.yaml", **span, "old": "contxt", "new": "context"}]
-    assert (found["ok"], found["total"], found["fixable"], "fixed" in found) == (False, 1, 1, False)
-    fixed = json.loads(herd("check", "attic.yaml", "--json", "--fix").stdout)
-    assert [each["code"] for each in fixed["fixed"]] == ["LH010", "LH020"]
+    assert (found["ok"], found["data"]) == (False, {"total": 1, "fixable": 1, "fixed": None})
+    fixed = envelope(herd("check", "attic.yaml", "--json", "--fix").stdout)
+    assert [each["code"] for each in fixed["data"]["fixed"]] == ["LH010", "LH020"]
     assert fixed["ok"]
 
 

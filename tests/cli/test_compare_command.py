@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from llamaherd.measure.results.document import result_bytes, with_id
 from llamaherd.measure.results.result import Cell, Condition, Kind, Start, SuiteRef
 from llamaherd.measure.results.store import Journal, write_result
 from tests.bench.made import result, run
+from tests.support.envelope import envelope
 from tests.support.rigs import ROOT
 
 DATA = ROOT / "tests/data/bench"
@@ -42,7 +42,7 @@ def fleet(tmp_path: Path) -> Path:
 def test_the_newest_beside_the_one_before(fleet: Path) -> None:
     ended = herd("compare", "-i", fleet, "duo/chat:2", "duo/chat", "--json")
     assert ended.exit_code == 0, ended.output
-    said = json.loads(ended.stdout)
+    said = envelope(ended.stdout)["data"]
     (cell,) = said["cells"]
     assert (cell["metric"], cell["verdict"], cell["more"]) == ("decode", "slower", None)
     assert cell["a"]["value"] == pytest.approx(100.2, abs=0.01)
@@ -78,7 +78,7 @@ def test_a_journal_is_compared_with_what_it_has(fleet: Path) -> None:
         for speed in (90.0, 90.1, 90.2):
             journal.add_run(0, run(speed))
     ended = herd("compare", "-i", fleet, "duo/chat:2", "duo/chat", "--json")
-    said = json.loads(ended.stdout)
+    said = envelope(ended.stdout)["data"]
     assert said["notes_b"] == ["it was cut off"]
     assert said["cells"][0]["b"]["n"] == 3
     assert said["cells"][0]["verdict"] == "faster"
@@ -86,7 +86,7 @@ def test_a_journal_is_compared_with_what_it_has(fleet: Path) -> None:
 
 def test_what_others_have_measured() -> None:
     ended = herd("compare", DATA / "llama-bench.json", DATA / "llama-bench.jsonl", "--json")
-    said = json.loads(ended.stdout)
+    said = envelope(ended.stdout)["data"]
     assert [(each["metric"], each["verdict"]) for each in said["cells"]] == [
         ("prefill", "not known yet"),
         ("decode", "not known yet"),
@@ -130,7 +130,7 @@ def test_without_a_common_cell_it_fails_and_prints_what_to_do(
     assert f"no condition was measured in both help: {help_}" in text
     ended = herd("compare", "-i", tmp_path, "duo/chat:2", "duo/chat", "--json")
     assert ended.exit_code == 1, ended.output
-    assert json.loads(ended.stdout)["help"] == help_
+    assert envelope(ended.stdout)["data"]["help"] == help_
 
 
 def test_one_of_which_nothing_counts_is_to_be_measured_again(tmp_path: Path) -> None:

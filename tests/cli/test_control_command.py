@@ -25,6 +25,7 @@ from llamaherd.cli.servers import ControlOptions
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.document import decode
 from llamaherd.onhost.server_control import ControlInput, ServerResult
+from tests.support.envelope import envelope
 from tests.support.gateway import rig_at
 from tests.support.rigs import ROOT, cpu_rig, planned
 from tests.support.ssh_hosts import HERD
@@ -119,7 +120,7 @@ def test_a_rig_stands_for_all_of_its_servers(fleet: Fleet) -> None:
     fleet.returns(one=DONE, two=SAME)
     code, out, _ = fleet.herd("stop", "box", "--json")
     assert [each.name for each in fleet.received[1].servers] == ["one", "two"]
-    value = json.loads(out)
+    value = envelope(out)
     assert (code, value["schema"], value["ok"], value["rigs"][0]["rig"]) == (0, 1, True, "box")
     one = {"name": "one", "ok": True, "changed": True, "seconds": 3.2, "url": "http://box:8001", "error": None}
     assert value["rigs"][0]["servers"][0] == one
@@ -136,7 +137,7 @@ def test_a_failing_server_is_shown_with_its_error(fleet: Fleet) -> None:
         "error: box/one: it is not healthy after 3 s; its last error: out of memory\n"
         "  help: `herd logs box/one` shows more\n"
     )
-    assert json.loads(fleet.herd("start", "box", "--json")[1])["ok"] is False
+    assert envelope(fleet.herd("start", "box", "--json")[1])["ok"] is False
 
 
 def test_a_host_that_fails_and_a_result_that_lacks_a_server(fleet: Fleet) -> None:

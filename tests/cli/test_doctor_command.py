@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.envelope import envelope
 from tests.support.gateway import free_port
 from tests.support.ssh_hosts import HERD
 from tests.support.sshd import MISSING, SSHD, Sshd, running_sshd
@@ -49,9 +49,9 @@ class Fleet:
 
     def wrong(self, **environment: str) -> dict[str, dict[str, Any]]:
         """Return what is wrong, by machine and thing; the last of each thing."""
-        found = json.loads(self.doctor("--json", **environment).stdout)
-        machines = {"here": found["controller"], **{rig["rig"]: rig["checks"] for rig in found["rigs"]}}
-        assert (found["schema"], found["ok"]) == (1, False)
+        found = envelope(self.doctor("--json", **environment).stdout)
+        machines = {"here": found["data"]["controller"], **{rig["rig"]: rig["checks"] for rig in found["rigs"]}}
+        assert not found["ok"]
         return {
             name: {each["what"]: each for each in checks if each["verdict"] == "wrong"}
             for name, checks in machines.items()

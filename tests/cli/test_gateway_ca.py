@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from llamaherd.cli.herd import main
 from llamaherd.cli.users import CLIENTS
 from llamaherd.inventory.authority import KEY, ROOT
+from tests.support.envelope import envelope
 from tests.support.rigs import changed, cpu_rig
 
 FLEET = """\
@@ -47,7 +48,7 @@ def test_it_is_made_once_and_printed_each_time(fleet: Path) -> None:
     assert first.stdout == second.stdout == (fleet / "keys/ca" / ROOT).read_text()
     assert "created a CA" in first.stderr
     assert "created a CA" not in second.stderr
-    told = json.loads(herd(fleet, "gateway", "ca", "--json").stdout)
+    told = envelope(herd(fleet, "gateway", "ca", "--json").stdout)["data"]
     assert told["fingerprint"] in first.stderr
     assert told["root"] == str(fleet / "keys/ca" / ROOT)
     assert "PRIVATE" not in first.output + second.output + json.dumps(told)

@@ -5,7 +5,6 @@ An `ssh` of the tests' own is the way there.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,7 @@ import yaml
 from click.shell_completion import ShellComplete
 
 from llamaherd.cli.herd import main
+from tests.support.envelope import the_rig
 from tests.support.gateway import free_port, until
 from tests.support.gateway_fleet import Fleet, standing
 
@@ -47,7 +47,7 @@ def test_status_says_what_is_down_and_ends_with_one(fleet: Fleet) -> None:
     done = fleet.herd("gateway", "status")
     assert done.exit_code == 1
     assert "box: 2 models, box.one down" in done.stdout
-    (told,) = json.loads(fleet.herd("gateway", "status", "--json").stdout)["gateways"]
+    told = the_rig(fleet.herd("gateway", "status", "--json").stdout)
     assert (told["rig"], told["ok"]) == ("box", False)
 
 
@@ -157,7 +157,7 @@ def test_a_gateway_that_does_not_answer_fails_and_nothing_is_drained(fleet: Flee
         assert said in done.stderr
         assert "\x1b" not in done.output
         assert "help:" in done.stderr
-    (told,) = json.loads(fleet.herd("gateway", "status", "--json").stdout)["gateways"]
+    told = the_rig(fleet.herd("gateway", "status", "--json").stdout)
     assert said in told["error"]
     assert fleet.gateway.talk("status").stdout.count("\tUP\t") == 3
 

@@ -16,6 +16,7 @@ from llamaherd.onhost.releases import Stored, StoredRelease
 from llamaherd.pipeline import history
 from llamaherd.pipeline.release import Origin, Release
 from llamaherd.plan import Plan
+from tests.support.envelope import the_rig
 from tests.support.fake import Alone
 from tests.support.ours import queried
 from tests.support.rigs import KEY, changed, converged, cpu_rig, planned
@@ -77,7 +78,7 @@ def test_what_was_done_is_told(fleet: Path) -> None:
         "box 3: failed at 2026-11-25 10:00:00 UTC, by ann",
         "    failed: chat: it did not",
     ]
-    (rig,) = json.loads(herd(fleet, "history", "box", "--json").stdout)["rigs"]
+    rig = the_rig(herd(fleet, "history", "box", "--json").stdout)
     assert [each["number"] for each in rig["releases"]] == [1, 2, 3]
     assert rig["releases"][1]["origin"]["commit"] == "5d0e1f8a2b3c+"
 

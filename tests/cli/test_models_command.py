@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import pty
 import shutil
@@ -25,6 +24,7 @@ import yaml
 from click.shell_completion import ShellComplete
 
 from llamaherd.cli.herd import main
+from tests.support.envelope import envelope
 from tests.support.stores import manifest_line, needs_root
 
 pytestmark = needs_root
@@ -89,9 +89,9 @@ class Bench:
         assert "Traceback" not in ended.stderr
         return ended
 
-    def json(self, *words: str) -> Any:
-        """What it says to machines."""
-        return json.loads(self.herd(*words, "--json").stdout)
+    def rows(self, *words: str) -> list[dict[str, Any]]:
+        """Return the rows of the rigs that it prints as JSON."""
+        return list(envelope(self.herd(*words, "--json").stdout)["rigs"])
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_the_list_for_people(bench: Bench) -> None:
 
 
 def test_the_list_for_machines(bench: Bench) -> None:
-    holdings = bench.json("models", "here")
+    (holdings,) = bench.rows("models", "here")
     assert (holdings["rig"], holdings["fetch"], holdings["parts"]) == ("here", None, [])
     used, unused = holdings["revisions"]
     assert used["users"] == [{"kind": "instance", "name": "chat"}]
@@ -131,7 +131,7 @@ def test_the_list_for_machines(bench: Bench) -> None:
         "linked": 0,
         "users": [],
     }
-    (same,) = bench.json("models")
+    (same,) = bench.rows("models")
     assert same | {"free": holdings["free"]} == holdings
 
 
@@ -140,7 +140,7 @@ def test_a_rig_that_cannot_be_reached_leaves_the_others_be(bench: Bench) -> None
         held.bind(("127.0.0.1", 0))
         bench.declare("away", {"host": "127.0.0.1", "port": held.getsockname()[1]})
         listed, pruned = bench.herd("models"), bench.herd("models", "prune", "--yes")
-        machines = bench.json("models")
+        machines = bench.rows("models")
     for said in (listed, pruned):
         assert said.returncode == 1
         assert "\naway: nothing listens for SSH at 127.0.0.1 port" in f"\n{said.stderr}"
@@ -160,14 +160,14 @@ def test_nothing_goes_without_being_asked_for(bench: Bench) -> None:
     shown = bench.herd("models", "prune", "--dry-run")
     assert shown.returncode == 0
     assert f"org/name/{OLD}" in shown.stdout
-    machines = bench.json("models", "prune", "here", "--dry-run")
+    (machines,) = bench.rows("models", "prune", "here", "--dry-run")
     assert machines["outcome"] is None
     assert [removal["what"] for removal in machines["removals"]] == [f"org/name/{OLD}"]
     assert (bench.store / f"org/name/{OLD}/old.gguf").exists()
 
 
 def test_what_is_unused_goes_and_the_next_time_there_is_nothing(bench: Bench) -> None:
-    first = bench.json("models", "prune", "here", "--yes")
+    (first,) = bench.rows("models", "prune", "here", "--yes")
     assert first["outcome"] == {"removed": [f"org/name/{OLD}"], "kept": {}, "busy": None}
     assert not (bench.store / "org").exists()
     assert bench.model.exists()
@@ -206,7 +206,7 @@ def test_it_asks(bench: Bench, typed: bytes, code: int, said: str, gone: bool) -
 
 
 def test_verify_deep_finds_damage_and_says_what_to_do(bench: Bench) -> None:
-    (model,) = bench.json("verify", "--deep", "here")["models"]
+    (model,) = bench.rows("verify", "--deep", "here")[0]["models"]
     assert model["ok"] is True
     assert model["files"] == [{"name": "m.gguf", "status": "ok", "detail": "", "dropped": False}]
     bench.model.write_bytes(WEIGHTS[:-1] + b"x")
@@ -215,9 +215,9 @@ def test_verify_deep_finds_damage_and_says_what_to_do(bench: Bench) -> None:
     assert "m.gguf is damaged: its sha256 is " in said.stdout
     assert "help: its hash is no longer listed: `herd up here` fetches it again" in said.stdout
     assert bench.model.with_name(".manifest").read_text() == ""
-    (model,) = bench.json("verify", "--deep", "here")["models"]
+    (model,) = bench.rows("verify", "--deep", "here")[0]["models"]
     assert (model["ok"], model["files"][0]["status"]) == (False, "damaged")
-    (listed, _) = bench.json("models", "here")["revisions"]
+    (listed, _) = bench.rows("models", "here")[0]["revisions"]
     assert listed["state"] == "unfinished"
     bench.model.unlink()
     assert "m.gguf is missing: it does not exist" in bench.herd("verify", "--deep", "here").stdout
@@ -239,7 +239,7 @@ def test_verify_begins_with_a_line_for_each_rig(bench: Bench) -> None:
 
 def test_verify_without_deep_reads_no_model(bench: Bench) -> None:
     bench.model.write_bytes(WEIGHTS[:-1] + b"x")
-    assert "models" not in bench.json("verify", "here")
+    assert "models" not in bench.rows("verify", "here")[0]
     assert bench.model.with_name(".manifest").read_text()
 
 

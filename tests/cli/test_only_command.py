@@ -10,6 +10,7 @@ from click.shell_completion import ShellComplete
 
 from llamaherd.cli.herd import main
 from tests.support import gguf_files
+from tests.support.envelope import envelope
 from tests.support.rigs import SHA, cpu_rig
 from tests.support.ssh_hosts import PROGRAM, RIGS, Hosts, three_hosts
 
@@ -32,10 +33,10 @@ def test_what_is_left_is_one_line_and_changes_no_exit_code(hosts: Hosts) -> None
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "six: up to date\nsix: 1 change left out by --only; run `herd up` to apply it\n"
     assert hosts.herd("diff", "six", "--only", "base").returncode == 2
-    value = json.loads(hosts.herd("diff", "six", "--only", "serve", "--json").stdout)
-    assert (value["only"], value["rigs"][0]["left"], value["rigs"][0]["changes"]) == (["serve"], 1, [])
-    value = json.loads(hosts.herd("diff", "six", "--json").stdout)
-    assert "only" not in value
+    value = envelope(hosts.herd("diff", "six", "--only", "serve", "--json").stdout)
+    assert (value["data"]["only"], value["rigs"][0]["left"], value["rigs"][0]["changes"]) == (["serve"], 1, [])
+    value = envelope(hosts.herd("diff", "six", "--json").stdout)
+    assert value["data"]["only"] == []
     assert "left" not in value["rigs"][0]
     ended = hosts.herd("up", "--only", "serve")
     assert ended.returncode == 0, ended.stderr

@@ -16,6 +16,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
+from tests.support.envelope import envelope
 from tests.support.rigs import ROOT, changed, cpu_rig
 
 WITHOUT_INVENTORY = ("completion", "explain", "init", "monitoring", "schema", "users")
@@ -143,7 +144,7 @@ def test_on_either_side_of_the_command(words: str, fleets: Path, monkeypatch: py
     monkeypatch.chdir(fleets)
     ended = herd(*words.split())
     assert ended.exit_code == 0, ended.output
-    assert list(json.loads(ended.stdout)) == ["two"]
+    assert [each["rig"] for each in envelope(ended.stdout)["rigs"]] == ["two"]
 
 
 @pytest.mark.usefixtures("starts_processes")
@@ -169,8 +170,7 @@ def test_models_has_commands_of_its_own(words: str, fleets: Path, monkeypatch: p
     monkeypatch.chdir(fleets)
     ended = herd(*words.split())
     assert ended.exit_code == 1, ended.output
-    said = json.loads(ended.stdout)
-    assert [each["rig"] for each in (said if isinstance(said, list) else [said])] == ["two"]
+    assert [each["rig"] for each in envelope(ended.stdout)["rigs"]] == ["two"]
 
 
 @pytest.mark.parametrize("words", ["show -i", "models -i", "models --json --inventory", "-i"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from llamaherd.lock.tags import newest_tag
+from tests.support.envelope import the_rig
 from tests.support.moving_versions import REPO, MovingVersions, moving_versions
 
 
@@ -23,7 +23,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MovingVer
 def versions(world: MovingVersions) -> dict[str, dict[str, Any]]:
     ended = world.herd("outdated", "--json")
     assert ended.exit_code == 0, ended.output
-    (row,) = json.loads(ended.stdout)["rigs"]
+    row = the_rig(ended.stdout)
     assert row["rig"] == "duo"
     return {each["names"][0]: each for each in row["versions"]}
 

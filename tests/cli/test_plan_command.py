@@ -21,6 +21,7 @@ from llamaherd.onhost.files import TextsFound
 from llamaherd.onhost.releases import Stored, StoredRelease
 from llamaherd.pipeline import diff, history, preview
 from tests.support import gguf_files
+from tests.support.envelope import envelope, the_rig
 from tests.support.ours import plans, queried
 from tests.support.rigs import KEY, SHA, converged, cpu_rig
 
@@ -79,8 +80,9 @@ def herd(fleet: Path, *words: str) -> Result:
 def test_nothing_differs(fleet: Path) -> None:
     said = herd(fleet, "diff")
     assert (said.exit_code, said.stdout) == (0, "box: up to date\n")
-    value = json.loads(herd(fleet, "diff", "--json").stdout)
-    assert value == {"rigs": [{"rig": "box", "changes": [], "diffs": {}, "problems": [], "unreached": ""}]}
+    value = envelope(herd(fleet, "diff", "--json").stdout)
+    assert value["ok"]
+    assert value["rigs"] == [{"rig": "box", "changes": [], "diffs": {}, "problems": [], "unreached": ""}]
 
 
 def test_changes_are_said_with_reasons_and_texts(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +97,7 @@ def test_changes_are_said_with_reasons_and_texts(fleet: Path, monkeypatch: pytes
     assert rest[:2] == [f"    --- {UNIT} (there)", f"    +++ {UNIT} (planned)"]
     assert "    -old" in rest
     assert KEY not in said.output
-    (rig,) = json.loads(herd(fleet, "diff", "--json").stdout)["rigs"]
+    rig = the_rig(herd(fleet, "diff", "--json").stdout)
     (change,) = rig["changes"]
     assert {key: change[key] for key in ("action", "kind", "name")} == {
         "action": "restart",
@@ -133,7 +135,7 @@ def test_what_has_moved_is_said(fleet: Path, monkeypatch: pytest.MonkeyPatch) ->
     short = herd(fleet, "plan").stdout.splitlines()
     assert len(short) == 2
     assert short[1].endswith("has another text, downtime about 2 s, by the size of its model, drift")
-    (rig,) = json.loads(herd(fleet, "diff", "--json").stdout)["rigs"]
+    rig = the_rig(herd(fleet, "diff", "--json").stdout)
     assert (rig["changes"][0]["drift"], rig["changes"][0]["inventory"]) == ([f"{UNIT} has another text"], [])
 
 
@@ -152,7 +154,7 @@ def test_a_host_that_cannot_be_asked_is_an_error(fleet: Path, monkeypatch: pytes
     monkeypatch.setattr(preview, "query_host", refuse)
     said = herd(fleet, "diff", "--json")
     assert said.exit_code == 1
-    assert json.loads(said.stdout)["rigs"][0]["unreached"] == "nothing listens there\n  help: start it"
+    assert the_rig(said.stdout)["unreached"] == "nothing listens there\n  help: start it"
 
 
 def test_one_that_is_lost_before_its_texts_came_is_an_error(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:

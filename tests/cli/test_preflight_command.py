@@ -17,6 +17,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
+from tests.support.envelope import envelope, the_rig
 from tests.support.stores import needs_root
 
 pytestmark = needs_root
@@ -63,7 +64,7 @@ def bench() -> Iterator[Bench]:
 
 def rows(said: Result) -> dict[str, dict[str, str]]:
     """The rows of the one rig that was asked, by what they are about."""
-    (rig,) = json.loads(said.stdout)["rigs"]
+    rig = the_rig(said.stdout)
     return {row["what"]: row for row in rig["rows"]}
 
 
@@ -75,7 +76,7 @@ def test_this_machine(bench: Bench) -> None:
     assert found["system"]["found"].startswith(f"{OS} ")
     assert found["kernel"]["found"] == Path("/proc/sys/kernel/osrelease").read_text().strip()
     assert found["RAM"]["verdict"] == "ok"
-    value = json.loads(said.stdout)
+    value = envelope(said.stdout)
     assert value["ok"] is (said.exit_code == 0) is value["rigs"][0]["ok"]
     assert (found["system"]["verdict"] == "refused") is (OS != "debian-13")
     assert (found["systemd"]["verdict"] == "refused") is not Path("/run/systemd/system").is_dir()

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from llamaherd.layout import BUILDS, KEPT, LOCKS, PRESETS, RELEASES, UNITS, WORK
+from tests.support.envelope import the_rig
 from tests.support.stores import needs_root
 
 pytestmark = needs_root
@@ -86,7 +87,7 @@ def test_it_shows_what_would_go(inventory: Path) -> None:
 
 def test_it_removes_what_it_showed(inventory: Path) -> None:
     ended, left = prune(inventory, "--yes", "--json")
-    (found,) = json.loads(ended.stdout)["rigs"]
+    found = the_rig(ended.stdout)
     assert ended.returncode == 0
     assert sorted(found["outcome"]["things"]["removed"]) == sorted(found["removals"])
     assert left == set()

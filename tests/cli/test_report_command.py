@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from llamaherd.measure.results.document import redact_result, result_bytes
 from llamaherd.measure.results.result import Run, SuiteRef
 from llamaherd.measure.results.store import Journal, write_result
 from tests.bench.made import IN_FORM, result, run
+from tests.support.envelope import envelope
 from tests.support.rigs import ROOT
 
 DATA = ROOT / "tests/data/bench"
@@ -45,7 +45,7 @@ def fleet(tmp_path: Path) -> Path:
 
 
 def told(ended: Result) -> list[str]:
-    return [f"{each['label']} {each['measured'][:10]}" for each in json.loads(ended.stdout)["results"]]
+    return [f"{each['label']} {each['measured'][:10]}" for each in envelope(ended.stdout)["data"]["results"]]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_what_is_named_or_all(fleet: Path, words: list[str], expected: list[str]
 def test_files_stand_beside_results(fleet: Path) -> None:
     ended = herd("report", "-i", fleet, "six", DATA / "six.txt", DATA / "one.md", "--json")
     assert ended.exit_code == 0, ended.output
-    labels = [each["label"] for each in json.loads(ended.stdout)["results"]]
+    labels = [each["label"] for each in envelope(ended.stdout)["data"]["results"]]
     assert "six/chat" in labels
     assert {"six.txt", "one.md:1", "one.md:7", "Gemma 4 26B-A4B (vLLM tokenspeed-preview)"} <= set(labels)
 

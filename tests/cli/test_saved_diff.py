@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.envelope import envelope
 from tests.support.ssh_hosts import HERD, PROGRAM, RIGS, Hosts, three_hosts
 
 OTHER = "/opt/llamaherd/libexec/wait-healthy"
@@ -43,7 +44,7 @@ def changed(hosts: Hosts) -> set[str]:
 def test_what_was_shown_is_in_the_file(hosts: Hosts) -> None:
     file = hosts.folder / "monday.json"
     assert file.stat().st_mode & 0o777 == 0o600
-    saved, shown = json.loads(file.read_text()), json.loads(hosts.herd("diff", "--json").stdout)
+    saved, shown = json.loads(file.read_text()), envelope(hosts.herd("diff", "--json").stdout)
     assert [re.fullmatch("[0-9a-f]{64}", rig.pop("plan")) is not None for rig in saved["rigs"]] == [True] * 3
     for rig in shown["rigs"]:
         assert [each.pop("values") for each in rig["changes"]] == [[]]

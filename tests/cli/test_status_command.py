@@ -21,6 +21,7 @@ from click.shell_completion import ShellComplete
 from llamaherd.cli.herd import main
 from llamaherd.measure.results.store import write_result
 from tests.bench.made import result, run
+from tests.support.envelope import envelope
 from tests.support.gateway import free_port, rig_at
 from tests.support.rigs import ROOT
 from tests.support.slots_server import KEY, SlotsServer
@@ -151,8 +152,8 @@ def test_all_serve(fleet: Fleet) -> None:
 
 def test_json_says_the_same_and_each_host_is_asked_once(fleet: Fleet) -> None:
     fleet.servers["duo"].busy, fleet.servers["duo"].step = 2, 40
-    value = json.loads(fleet.status("--json").stdout)
-    assert (value["ok"], [rig["name"] for rig in value["rigs"]]) == (True, ["attic", "duo"])
+    value = envelope(fleet.status("--json").stdout)
+    assert (value["ok"], [rig["rig"] for rig in value["rigs"]]) == (True, ["attic", "duo"])
     (one,) = value["rigs"][1]["instances"]
     assert (one["state"], one["streams"], one["slots"]) == ("serves", 2, 2)
     assert 0 < one["tokens_per_second"] <= 80
@@ -170,7 +171,7 @@ def test_top_shows_processes_once_without_a_terminal(fleet: Fleet) -> None:
     assert headings.split() == ["rig", "server", "state", "t/s", "streams", "context"]
     assert row.split()[:3] == ["duo", "one", "serves"]
     assert row.split()[4:] == ["1", "of", "2", "0.0K", "of", "8.0K"]
-    value = json.loads(fleet.status("duo", "--json", command="top").stdout)
+    value = envelope(fleet.status("duo", "--json", command="top").stdout)
     assert (value["schema"], value["ok"], value["rigs"][0]["rig"]) == (1, True, "duo")
     (process,) = value["rigs"][0]["processes"]
     assert (process["streams"], process["slots"], process["context"]) == (1, 2, [0, 8192])
@@ -240,7 +241,7 @@ def test_a_slow_host_holds_the_others_once(fleet: Fleet) -> None:
     fleet.at("attic", "slow").touch()
     process = fleet.begin("--watch=1", "--json")
     assert process.stdout
-    looks = [json.loads(process.stdout.readline()) for _ in range(3)]
+    looks = [envelope(process.stdout.readline()) for _ in range(3)]
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     for look in looks:
@@ -259,7 +260,7 @@ def test_a_page(fleet: Fleet) -> None:
     assert "<script" not in page
     assert KEY not in page
     done = fleet.status("-o", "other.html", "--json")
-    assert json.loads(done.stdout)["ok"]
+    assert envelope(done.stdout)["ok"]
     assert "All serve" in (fleet.folder / "other.html").read_text()
     done = fleet.status("-o", "status.txt")
     assert (done.returncode, "choose a file name with .html" in done.stderr) == (2, True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from llamaherd.measure.tune.objective import Purpose
 from llamaherd.measure.tune.search import THREADS
 from llamaherd.measure.tune.target import TuneTarget, tune_target
 from roles import ROLES
+from tests.support.envelope import the_rig
 from tests.support.rigs import changed, cpu_rig
 from tests.support.searched import declared, herd, searched
 
@@ -30,7 +30,7 @@ def test_the_same_search_answers_from_its_file(inventory: Path) -> None:
     ended = herd("tune", "-i", inventory, "box/chat", "--json")
     assert ended.exit_code == 0, ended.output
     assert "the result of" in ended.stderr
-    said = json.loads(ended.stdout)
+    said = the_rig(ended.stdout)
     assert said["changes"] == "threads: 1\n"
     assert (said["for"], said["tried"], said["failed"]) == ("turn", 2, {})
     best, declared = said["standings"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
 from llamaherd.inventory.yaml_text import Loader
+from tests.support.envelope import envelope
 from tests.support.rigs import cpu_rig
 
 FLEET = """\
@@ -59,7 +59,7 @@ def test_a_user_is_added_with_a_key_that_is_shown_once(fleet: Path) -> None:
 def test_keys_are_different_and_of_chance(fleet: Path) -> None:
     keys = {herd(fleet, "add", f"user-{n}").stdout for n in range(5)}
     assert len(keys) == 5
-    listed = json.loads(herd(fleet, "list", "--json").stdout)["users"]
+    listed = envelope(herd(fleet, "list", "--json").stdout)["data"]["users"]
     assert [each["name"] for each in listed] == [f"user-{n}" for n in range(5)]
     assert listed[0]["models"] == ["coder", "small"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from llamaherd.gguf.shards import join_headers, read_header, read_headers
 from llamaherd.measure.tune.target import tune_target
 from roles import ROLES
 from tests.support import gguf_files
+from tests.support.envelope import envelope, the_rig
 from tests.support.examples import EXAMPLES, locked
 from tests.support.hub_files import Hollow
 from tests.support.hub_server import Hub
@@ -67,7 +67,7 @@ def test_a_file_that_fits(file: Path) -> None:
 def test_experts_go_to_the_ram_where_the_card_is_small(file: Path) -> None:
     done = herd("fit", str(file), "--vram", "12G", "--ram", "64G", "--json")
     assert done.exit_code == 0, done.output
-    told = json.loads(done.output)
+    told = envelope(done.output)["data"]
     assert (told["fits"], [row["where"] for row in told["devices"]]) == (True, ["GPU 0", "RAM"])
     assert "experts" in told["how"]
     assert all(row["total"] <= row["of"] for row in told["devices"])
@@ -78,7 +78,7 @@ def test_what_does_not_fit_ends_with_1_and_says_what_would(file: Path) -> None:
     done = herd(*words)
     assert done.exit_code == 1, done.output
     assert "It does not fit." in done.output
-    changes = json.loads(herd(*words, "--json").output)["changes"]
+    changes = envelope(herd(*words, "--json").output)["data"]["changes"]
     assert changes
     said = [line for line in done.output.splitlines() if line.startswith("it would fit with: ")]
     assert said == [f"it would fit with: {change}" for change in changes]
@@ -135,7 +135,7 @@ def test_what_was_found_best_for_a_model_is_said_wherever_its_header_is_from(
     assert "duo/worker (RTX 3090, 12 cores): +" in done.output
     assert "results/duo/worker/tune-20261124T150000Z.jsonl; with\n" in done.output
     assert "    threads: " in done.output
-    told = json.loads(herd("-i", str(tmp_path), "fit", model, "--vram", "24G", "--json").output)
+    told = envelope(herd("-i", str(tmp_path), "fit", model, "--vram", "24G", "--json").output)["data"]
     assert [(each["rig"], each["found"]) for each in told["measured"]] == [("duo", "2026-11-24")]
     other = herd("-i", str(tmp_path), "fit", model, "--vram", "12G,12G")
     assert "measured" not in other.output
@@ -155,12 +155,8 @@ def test_what_was_found_best_for_an_instance_is_said_for_its_model(tmp_path: Pat
 
 
 def findings(done: Result) -> list[dict[str, Any]]:
-    told = json.loads(done.stdout)
-    assert set(told) == {"ok", "findings", "total", "fixable"}
-    assert all(
-        set(each) == {"code", "severity", "file", "line", "column", "message", "help", "edits"}
-        for each in told["findings"]
-    )
+    told = envelope(done.stdout)
+    assert set(told["data"]) == {"total", "fixable", "fixed"}
     return list(told["findings"])
 
 
@@ -191,7 +187,7 @@ def test_a_plan_for_machines_has_the_memory(tmp_path: Path) -> None:
     lock.write_lock(tmp_path / "herd.lock", locked())
     done = herd("-i", str(tmp_path), "show", "one", "--json")
     assert done.exit_code == 0, done.output
-    (instance,) = json.loads(done.output)["one"]["instances"]
+    (instance,) = the_rig(done.output)["instances"]
     assert instance["memory"]["source"] == "arithmetic"
     assert [each["where"] for each in instance["memory"]["holds"]] == ["card", "RAM"]
 
@@ -224,11 +220,11 @@ def test_a_plan_says_what_is_doubtful_and_goes_on(tmp_path: Path) -> None:
 
 def test_arguments_are_counted_as_those_of_an_inventory(file: Path) -> None:
     asked = ("fit", str(file), "--vram", "24G", "--ram", "64G", "--context", "65536", "--json")
-    usual = json.loads(herd(*asked).output)
-    cached = json.loads(herd(*asked, "--extra-args", "-ctk q8_0 -ctv q8_0").output)
-    by_key = json.loads(herd(*asked, "--kv", "q8_0").output)
+    usual = envelope(herd(*asked).output)["data"]
+    cached = envelope(herd(*asked, "--extra-args", "-ctk q8_0 -ctv q8_0").output)["data"]
+    by_key = envelope(herd(*asked, "--kv", "q8_0").output)["data"]
     assert cached["devices"] == by_key["devices"] != usual["devices"]
-    moved = json.loads(herd(*asked, "--extra-args", '-ot ".ffn_.*_exps.=CPU" -ub 2048').output)
+    moved = envelope(herd(*asked, "--extra-args", '-ot ".ffn_.*_exps.=CPU" -ub 2048').output)["data"]
     assert moved["how"] == "as it is placed"
     assert moved["devices"][0]["weights"] < usual["devices"][0]["weights"] / 2
     assert moved["devices"][1]["weights"] > usual["devices"][1]["weights"]
@@ -252,7 +248,7 @@ def test_arguments_that_no_engine_takes_are_no_question(file: Path, arguments: s
 
 def test_the_engine_is_chosen(file: Path) -> None:
     asked = ("fit", str(file), "--vram", "24G,24G", "--json")
-    of_ik = json.loads(herd(*asked, "--engine", "ik_llama.cpp", "--extra-args", "-amb 512").output)
-    assert of_ik["devices"] != json.loads(herd(*asked).output)["devices"]
+    of_ik = envelope(herd(*asked, "--engine", "ik_llama.cpp", "--extra-args", "-amb 512").output)["data"]
+    assert of_ik["devices"] != envelope(herd(*asked).output)["data"]["devices"]
     refused = herd(*asked, "--extra-args", "-amb 512")
     assert (refused.exit_code, "ik_llama.cpp" in refused.output) == (2, True)

@@ -20,6 +20,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock
 from llamaherd.lock.file import write_lock
 from llamaherd.measure.client.requests import suite
+from tests.support.envelope import envelope, the_rig
 from tests.support.examples import EXAMPLES, fleet, locked, planned
 from tests.support.ours import plan
 from tests.support.own_role import SHOWN, write_example
@@ -123,7 +124,7 @@ def test_every_command_has_its_help(command: tuple[str, ...], installed: Install
 def test_plans_are_those_of_the_checkout(installed: Installed, examples: Path) -> None:
     said = installed.run(installed.herd("show", "-i", str(examples), "--json"), examples.parent)
     assert said.returncode == 0, said.stderr
-    assert json.loads(said.stdout) == {name: planned(name).model_dump(mode="json") for name in fleet().rigs}
+    assert envelope(said.stdout)["rigs"] == [planned(name).model_dump(mode="json") for name in fleet().rigs]
 
 
 def test_the_image_of_a_build_is_that_of_the_checkout(installed: Installed, tmp_path: Path) -> None:
@@ -133,7 +134,7 @@ def test_the_image_of_a_build_is_that_of_the_checkout(installed: Installed, tmp_
     assert here.images
     said = installed.run(installed.herd("show", "-i", str(tmp_path), "--json"), tmp_path)
     assert said.returncode == 0, said.stderr
-    assert json.loads(said.stdout)[here.rig]["images"] == [each.model_dump(mode="json") for each in here.images]
+    assert the_rig(said.stdout)["images"] == [each.model_dump(mode="json") for each in here.images]
 
 
 def test_a_role_of_the_fleets_own_takes_part(installed: Installed, tmp_path: Path) -> None:

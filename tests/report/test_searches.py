@@ -14,7 +14,7 @@ import pytest
 from benchmarks.tune_law import KV, LawRig
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.report.charts import Pane
-from llamaherd.measure.report.export import Form, render_report
+from llamaherd.measure.report.export import Form, render_report, report_json
 from llamaherd.measure.report.page import MOST_SEARCHES, Gathered, Part, gather_results, page
 from llamaherd.measure.report.searches import MOST_TRIALS
 from llamaherd.measure.tune.candidate import Candidate
@@ -117,12 +117,12 @@ def test_a_page_of_a_search_alone_leads_nowhere_that_is_not_there() -> None:
 
 
 def test_machines_are_told_the_whole_end() -> None:
-    said = json.loads(render_report(gathered(), "json"))
+    said = report_json(gathered())
     (search,) = said["searches"]
     assert said["results"] == []
     assert search["rig"] == "box"
     assert search | result_json(gathered().searches[0].end) == search
-    assert json.loads(render_report(few(), "json"))["searches"] == []
+    assert report_json(few())["searches"] == []
 
 
 def test_one_that_goes_on_still_is_not_shown(results: Path) -> None:

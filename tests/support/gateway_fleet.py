@@ -5,7 +5,6 @@ Its host has no systemd: what is asked of timers is noted in files.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
+from tests.support.envelope import the_rig
 from tests.support.gateway import TALK, Running, Upstream, free_port, made, rig_at, running, talk_env, until
 from tests.support.rigs import ROOT
 
@@ -82,7 +82,7 @@ class Fleet:
     @property
     def states(self) -> dict[str, str]:
         """How the servers of `coder` are, by what is said for machines."""
-        (told,) = json.loads(self.herd("gateway", "status", "--json").stdout)["gateways"]
+        told = the_rig(self.herd("gateway", "status", "--json").stdout)
         return {each["name"]: each["state"] for each in told["models"][0]["servers"]}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -47,7 +46,7 @@ def to_csv(results: Sequence[Measured]) -> str:
     return to.getvalue()
 
 
-def results_json(results: Sequence[Measured]) -> list[dict[str, Any]]:
+def _results_json(results: Sequence[Measured]) -> list[dict[str, Any]]:
     """Return JSON with an object for each result."""
     return [
         {
@@ -67,7 +66,13 @@ def results_json(results: Sequence[Measured]) -> list[dict[str, Any]]:
     ]
 
 
-def search_json(each: FinishedSearch) -> dict[str, Any]:
+def report_json(gathered: Gathered) -> dict[str, Any]:
+    """Return all results and finished searches as JSON values."""
+    searches = [_search_json(each) for each in gathered.searches]
+    return {"results": _results_json(gathered.found), "searches": searches, "left_out": list(gathered.left_out)}
+
+
+def _search_json(each: FinishedSearch) -> dict[str, Any]:
     """Return a finished search as JSON values."""
     head = each.head
     about = {"rig": head.rig, "instance": head.instance, "began": head.began, "ended": each.ended, "file": each.file}
@@ -230,8 +235,8 @@ def _printable(value: object) -> object:
     return shown(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
-Form = Literal["html", "markdown", "csv", "json"]
-_FORMS: dict[str, Form] = {"html": "html", "markdown": "markdown", "csv": "csv", "json": "json"}
+Form = Literal["html", "markdown", "csv"]
+_FORMS: dict[str, Form] = {"html": "html", "markdown": "markdown", "csv": "csv"}
 _ENDINGS: dict[str, Form] = {".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv"}
 
 
@@ -252,8 +257,4 @@ def render_report(gathered: Gathered, form: Form) -> str:
         return to_html(page(gathered))
     if form == "markdown":
         return to_markdown(page(gathered))
-    if form == "csv":
-        return to_csv(gathered.found)
-    searches = [search_json(each) for each in gathered.searches]
-    every = {"results": results_json(gathered.found), "searches": searches, "left_out": list(gathered.left_out)}
-    return json.dumps(every) + "\n"
+    return to_csv(gathered.found)

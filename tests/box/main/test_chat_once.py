@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 from tests.box.bench import Bench
+from tests.support.envelope import the_rig
 
 
 def test_the_real_models_respond_through_the_tunnel(converged: Bench) -> None:
     ended = converged.herd("chat", "box/chat", "Name three colours.", "--max-tokens", "12", "--json")
     assert ended.code == 0, ended.output
-    (found,) = json.loads(ended.output.splitlines()[-1])["rigs"]
+    found = the_rig(ended.output)
     assert found["text"].strip()
     assert 1 <= found["tokens"] <= 12
     assert found["tokens_per_second"] > 0

@@ -1,11 +1,11 @@
 """The first run brings up servers that serve; every other run changes nothing and costs next to nothing."""
 
-import json
 import resource
 
 import pytest
 
 from tests.box.bench import PORTS, Bench, Ended
+from tests.support.envelope import the_rig
 
 
 def processor() -> float:
@@ -59,7 +59,7 @@ def test_herd_status_is_one_round_trip_to_servers_that_serve(converged: Bench) -
     began = converged.sh("date +%s.%N")
     ended = converged.herd("status", "box", "--json")
     assert ended.code == 0, ended.output
-    (rig,) = json.loads(ended.output.splitlines()[-1])["rigs"]
+    rig = the_rig(ended.output)
     declared = {each["name"] for each in converged.plan()["instances"]}
     assert {each["name"]: each["state"] for each in rig["instances"]} == dict.fromkeys(declared, "serves")
     assert all(each["streams"] == 0 and each["slots"] >= 1 for each in rig["instances"]), rig
@@ -85,7 +85,7 @@ def test_preflight_finds_nothing_in_the_way_and_changes_nothing(converged: Bench
     before = converged.state()
     ended = converged.herd("preflight", "box", "--json")
     assert ended.code == 0, ended.output
-    (rig,) = json.loads(ended.output.splitlines()[-1])["rigs"]
+    rig = the_rig(ended.output)
     found = {row["what"]: row["found"] for row in rig["rows"]}
     assert (found["system"], found["kind"]) == ("debian-13 x86_64", "container (docker)")
     assert "8080" in found["ports"]

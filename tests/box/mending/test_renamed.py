@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 
@@ -10,6 +9,7 @@ import pytest
 
 from tests.box.bench import HERD, PORTS, Bench, Declared
 from tests.box.changes import OTHER_LAYERS, REFUSES
+from tests.support.envelope import the_rig
 
 
 def rename(bench: Bench, old: str, *, port: int | None = None, **changes: object) -> Declared:
@@ -103,7 +103,7 @@ def test_at_another_port_what_serves_does_not_stop(bench: Bench) -> None:
 def test_a_diff_says_both(bench: Bench) -> None:
     rename(bench, "chat")
     ended = bench.herd("plan", "box", "--json")
-    (rig,) = json.loads(ended.output[ended.output.index('{"rigs"') :])["rigs"]
+    rig = the_rig(ended.output)
     assert [(each["action"], each["name"]) for each in rig["changes"]][-2:] == [
         ("create", "llama-talk"),
         ("remove", "llama-chat"),

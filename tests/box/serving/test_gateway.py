@@ -15,6 +15,7 @@ from testinfra.host import Host
 
 from tests.box.bench import HERD, Bench
 from tests.box.gateway import PORT, UNIT, Keys, ask, declare, fleet_text, gateway_keys, pids, until_answered, up
+from tests.support.envelope import the_rig
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +195,7 @@ def pair(converged: Bench, keys: Keys) -> Iterator[Bench]:
 
 def states(bench: Bench) -> dict[str, str]:
     """How the gateway says that its servers are."""
-    (said,) = json.loads(bench.herd("gateway", "status", "--json").output)["gateways"]
+    said = the_rig(bench.herd("gateway", "status", "--json").output)
     return {server["name"]: server["state"] for model in said["models"] for server in model["servers"]}
 
 

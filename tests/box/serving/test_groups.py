@@ -10,6 +10,7 @@ import pytest
 
 from llamaherd.measure.results.store import read_result
 from tests.box.bench import Bench, Declared
+from tests.support.envelope import the_rig
 
 PORT, GATEWAY_PORT = 8094, 8095
 GEMMA, TINY = "gemma-3-270m", "tiny-moe"
@@ -111,7 +112,7 @@ def test_a_second_run_changes_nothing_and_verify_asks_each_model(group: Bench) -
     assert (again.code, again.changes) == (0, 0), again.output
     verified = group.herd("verify", "box", "--json")
     assert verified.code == 0, verified.output
-    report, _ = json.JSONDecoder().raw_decode(verified.output[verified.output.index('{"rig"') :])
+    report = the_rig(verified.output)
     (card,) = [each for each in report["instances"] if each["name"] == "card"]
     checks = {check["name"]: check for check in card["checks"]}
     assert {f"{name}: {what}" for name in ("writer", "guesser") for what in ("model", "context", "chat")} <= set(checks)
@@ -124,7 +125,7 @@ def test_the_gateway_sends_both_models_to_the_one_server(group: Bench) -> None:
     both = [asking(group, model, port=GATEWAY_PORT, key=key, out="/dev/null") for model in (GEMMA, TINY) * 3]
     said = group.sh(f"{' & '.join(both)} & wait")
     assert said.splitlines() == ["200 box.card"] * 6
-    (status,) = json.loads(group.herd("gateway", "status", "--json").output)["gateways"]
+    status = the_rig(group.herd("gateway", "status", "--json").output)
     assert {
         (model["name"], server["name"], server["most"]) for model in status["models"] for server in model["servers"]
     } == {
@@ -167,7 +168,7 @@ def test_status_shows_which_one_is_loaded(group: Bench, model: str, states: tupl
     group.sh(asking(group, model, out="/dev/null"))
     ended = group.herd("status", "--json")
     assert ended.code == 0, ended.output
-    (rig,) = json.loads(ended.output)["rigs"]
+    rig = the_rig(ended.output)
     found = {each["name"]: (each["state"], each["group"]) for each in rig["instances"]}
     assert (found["writer"], found["guesser"]) == ((states[0], "card"), (states[1], "card"))
     assert found["chat"] == ("serves", None)

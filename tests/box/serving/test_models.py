@@ -1,12 +1,12 @@
 """What lies in the box's store: listed, cleared of what nobody uses, proved by every byte and repaired."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.box.bench import Bench
+from tests.support.envelope import the_rig
 
 STORE = "/var/lib/llamaherd/models"
 OLD = f"org/name/{'ab' * 20}"
@@ -15,8 +15,8 @@ MIB = 1 << 20
 
 
 def said(bench: Bench, *words: str) -> Any:
-    """What a command says to machines; before it may stand what the inventory is warned of."""
-    return json.loads(bench.herd(*words, "--json").output.splitlines()[-1])
+    """Return the row of the box in what a command prints as JSON."""
+    return the_rig(bench.herd(*words, "--json").output)
 
 
 def users(bench: Bench) -> dict[str, set[str]]:

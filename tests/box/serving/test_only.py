@@ -6,6 +6,7 @@ import json
 import signal
 
 from tests.box.bench import HERD, Bench, Declared
+from tests.support.envelope import the_rig
 
 
 def moved(bench: Bench) -> None:
@@ -20,14 +21,14 @@ def moved(bench: Bench) -> None:
 def found(bench: Bench, *words: str) -> Declared:
     """What a diff says of the rig, for machines."""
     ended = bench.herd("plan", "box", "--json", *words)
-    (rig,) = json.loads(ended.output[ended.output.index('{"rigs"') :])["rigs"]
+    rig = the_rig(ended.output)
     return {**rig, "code": ended.code}
 
 
 def last(bench: Bench) -> Declared:
     """The newest release."""
     ended = bench.herd("history", "box", "--json")
-    (rig,) = json.loads(ended.output)["rigs"]
+    rig = the_rig(ended.output)
     release: Declared = rig["releases"][-1]
     return release
 

@@ -1,12 +1,12 @@
 """What nothing needs any more goes from the box, and what a way back needs stays."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.box.bench import Bench
+from tests.support.envelope import the_rig
 
 OLD = "llama.cpp-000000000000"
 ARCHIVES = "/var/cache/apt/archives"
@@ -35,8 +35,7 @@ def pruned(bench: Bench, *options: str) -> Any:
     """What it says to machines."""
     ended = bench.herd("prune", "box", "--json", *options)
     assert ended.code == 0, ended.output
-    (found,) = json.loads(ended.output[ended.output.index('{"rigs"') :])["rigs"]
-    return found
+    return the_rig(ended.output)
 
 
 def test_what_nothing_needs_goes_and_no_server_notices(littered: Bench) -> None:

@@ -1,12 +1,12 @@
 """Who reaches a server that stays on its own host: a neighbour with a route, and web pages of others."""
 
-import json
 import re
 from collections.abc import Iterator
 
 import pytest
 
 from tests.box.bench import PORTS, Bench
+from tests.support.envelope import the_rig
 
 NEIGHBOUR, HOST = "10.99.7.2", "10.99.7.1"
 PUBLISHED = 8099
@@ -92,7 +92,7 @@ def in_the_lan(bench: Bench) -> Bench:
 def reach(bench: Bench) -> dict[str, list[tuple[bool, str]]]:
     """What verification says of the ways to each instance."""
     ended = bench.herd("verify", "box", "--json")
-    report = json.loads(ended.output[ended.output.index('{"rig"') :])
+    report = the_rig(ended.output)
     return {
         instance["name"]: [(check["ok"], check["detail"]) for check in instance["checks"] if check["name"] == "reach"]
         for instance in report["instances"]

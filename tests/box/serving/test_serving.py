@@ -11,6 +11,7 @@ from testinfra.host import Host
 from llamaherd.host.responses import decoded_per_second
 from llamaherd.layout import container_user
 from tests.box.bench import PORTS, Bench, Ended
+from tests.support.envelope import the_rig
 
 UNITS = ["llama-chat", "llama-ik-chat"]
 INSTANCES = ["chat", "drafter", "ik-chat"]
@@ -198,8 +199,7 @@ def test_what_listens_for_others_and_is_not_declared_is_named(bench: Bench) -> N
 
     def exposed() -> tuple[bool, str]:
         said = bench.herd("verify", "box", "--json").output
-        report = json.loads(said[said.index('{"rig"') :])
-        (check,) = [each for each in report["machine"] if each["name"] == "exposed"]
+        (check,) = [each for each in the_rig(said)["machine"] if each["name"] == "exposed"]
         return check["doubt"], check["detail"]
 
     assert exposed() == (False, "ssh (22)")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 
 import pytest
 
 from tests.box.bench import Bench
+from tests.support.envelope import the_rig
 
 NAMES = ("chat", "drafter")
 """A unit and a container."""
@@ -93,7 +93,7 @@ def test_paused_servers_are_no_fault_and_start_when_the_time_is_over(bench: Benc
     verified = bench.herd("verify", "box")
     assert verified.code == 0, verified.output
     status = bench.herd("status", "box", "--json")
-    (rig,) = json.loads(status.output.splitlines()[-1])["rigs"]
+    rig = the_rig(status.output)
     assert status.code == 0
     assert {each["state"] for each in rig["instances"]} == {"paused"}
     # A timer that was not active at its time, as while the host is off, ends the pause at once when it becomes active.

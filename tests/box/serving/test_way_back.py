@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 from tests.box.bench import Bench
 from tests.box.releases import context, releases, shrink
+from tests.support.envelope import the_rig
 
 
 def chat_unit(bench: Bench) -> str:
@@ -39,7 +38,7 @@ def test_drift_is_told_from_a_moved_inventory(bench: Bench) -> None:
     bench.declare(rig)
     ended = bench.herd("plan", "box", "--json")
     assert ended.code == 2, ended.output
-    (found,) = json.loads(ended.output[ended.output.index('{"rigs"') :])["rigs"]
+    found = the_rig(ended.output)
     chat, drafter = found["changes"]
     assert (chat["drift"], chat["inventory"]) == ([], chat["reasons"])
     assert chat["away"]["measured"]
