@@ -51,6 +51,7 @@ from llamaherd.checks.hardware import (
     check_shared_cores,
     check_threads,
 )
+from llamaherd.checks.idle import check_idle_engines, check_idle_scrapes
 from llamaherd.checks.memory import check_memory, check_slots, check_uncounted_memory
 from llamaherd.checks.models import (
     check_drafting_gain,
@@ -124,6 +125,7 @@ CHECKS: tuple[RigCheck, ...] = (
     *(check_declared_names, check_port_owners, check_open_listeners, check_head_slots, check_gpu_selection),
     *(check_image_backends, check_compose_available, check_container_builds),
     *(check_group_size, check_group_settings, check_group_swaps),
+    check_idle_engines,
     *(
         check_refs,
         check_model_files,
@@ -195,4 +197,5 @@ FLEET_CHECKS: tuple[FleetCheck, ...] = (
     *(check_gateway_pair, check_private_address, check_free_address, check_listen_address, check_pair_addresses),
     *(check_chat_user, check_chat_port, check_chat_tls),
     *(check_monitored_rigs, check_monitor_address, check_monitoring_ports, check_alert_receivers),
+    check_idle_scrapes,
 )

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from llamaherd.fleet.gateway_snapshot import AddressLine, GatewaySnapshot, address_line
 
-InstanceState = Literal["serves", "waits", "busy", "loads", "hangs", "down", "paused"]
+InstanceState = Literal["serves", "waits", "busy", "loads", "hangs", "down", "paused", "asleep"]
 
-ANSWERS: tuple[InstanceState, ...] = ("serves", "waits", "busy")
+ANSWERS: tuple[InstanceState, ...] = ("serves", "waits", "busy", "asleep")
 """States in which requests are served, perhaps a little later."""
 
 

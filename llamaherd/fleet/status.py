@@ -160,11 +160,16 @@ def _instances(plan: InstancePlan, status: ServerStatus, measured: Mapping[str, 
         yield _instance(each, status, measured.get(each.name), *of_model, plan.name if plan.members else None)
 
 
+_ASLEEP = "its model is unloaded until the next request"
+
+
 def _group_state(word: str | None) -> tuple[InstanceState, str]:
     """Return the state of one of several models whose server runs, from that server's report."""
     match word:
-        case "loaded" | "sleeping":
+        case "loaded":
             return "serves", ""
+        case "sleeping":
+            return "asleep", _ASLEEP
         case "loading":
             return "loads", "its model is being loaded"
         case "failed":
@@ -203,6 +208,8 @@ def server_state(plan: InstancePlan, status: ServerStatus) -> tuple[InstanceStat
         return "down", f"its {what} does not exist"
     if status.doing.startswith("auto-restart") or status.active == "restarting":
         return "down", f"its {what} fails, and is started again{_ended(status)}"
+    if status.asleep:
+        return "asleep", _ASLEEP
     if status.still:
         return "hangs", "its process is stopped" if status.still == "stopped" else "it does not respond, and is idle"
     starts = status.active in _STARTS or (what == "container" and status.doing in _STARTS)
@@ -407,6 +414,7 @@ def status_input(plan: Plan) -> StatusInput:
             models=instance.endpoint.models_path,
             key=str(instance.key_file) if instance.key_file else None,
             one_process=instance.server.one_process,
+            props=instance.endpoint.props_path or "" if instance.endpoint.unloads else "",
         )
         for instance in plan.instances
     )

@@ -132,7 +132,7 @@ Paint = Callable[[str, str], str]
 
 COLOURS = {
     **dict.fromkeys(("serves", "up"), "green"),
-    **dict.fromkeys(("busy", "loads", "draining", "paused"), "yellow"),
+    **dict.fromkeys(("busy", "loads", "draining", "paused", "asleep"), "yellow"),
     **dict.fromkeys(("hangs", "down", "away"), "red"),
 }
 """The colours of states."""

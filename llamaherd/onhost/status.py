@@ -57,6 +57,8 @@ class ServerInput:
     key: str | None
     """The file of its key."""
     one_process: bool
+    props: str = ""
+    """The path at which it reports that it sleeps; empty for a server that never unloads its model."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class ServerStatus:
     `loaded` or `failed`. `slots` counts all slots, `busy` slots with a request, `reading` slots that still read a
     prompt. `wrote` contains tokens, and the milliseconds in which they were written. `context` contains the tokens that
     all slots hold, also of finished requests, and those that they have room for. `pause_left` contains the seconds that
-    are left of the pause of a server that does not run.
+    are left of the pause of a server that does not run. `asleep` is set for a server that has unloaded its model.
     """
 
     active: str = ""
@@ -85,6 +87,7 @@ class ServerStatus:
     context: tuple[int, int] | None = None
     models: Mapping[str, str] = field(default_factory=dict)
     pause_left: float | None = None
+    asleep: bool = False
 
 
 class Probe:
@@ -108,7 +111,28 @@ class Probe:
             code, text = self._get(server.models)
             known = _models(text) if code == "200" else {}
             self._found(models={name: word for name, word in known.items() if name in server.in_turn})
-        self._count_requests()
+        if not server.props or self._has_requests():
+            self._count_requests()
+
+    def _has_requests(self) -> bool:
+        """Return whether a server that can unload its model has requests.
+
+        A request for its slots would load the model, or restart its idle time; requests for health, props and metrics
+        do not (b11434, server-context.cpp:5086, server-queue.cpp:24).
+        """
+        server = self.server
+        if server.in_turn:
+            loaded = [each for name, each in zip(server.in_turn, server.figures, strict=False) if self._is_loaded(name)]
+        else:
+            self._found(asleep=_sleeps(self._get(server.props)[1]))
+            loaded = [] if self.status.asleep else list(server.figures)
+        for _, metrics_path in loaded:
+            code, metrics = self._get(metrics_path)
+            self._requests(None, metrics if code == "200" else "")
+        return bool(self.status.busy)
+
+    def _is_loaded(self, model: str) -> bool:
+        return self.status.models.get(model) == "loaded"
 
     def _count_requests(self) -> None:
         code, text, paths = "", "", ("", "")
@@ -217,6 +241,14 @@ def _models(text: str) -> dict[str, str]:
         if isinstance(status, dict) and _WORD.fullmatch(str(status.get("value"))):
             found[str(each.get("id"))] = "failed" if status.get("failed") is True else str(status["value"])
     return found
+
+
+def _sleeps(text: str) -> bool:
+    """Return whether a server reports in its props that it has unloaded its model."""
+    with suppress(ValueError, RecursionError):
+        found = json.loads(text)
+        return isinstance(found, dict) and found.get("is_sleeping") is True
+    return False
 
 
 def _is_busy(slot: Mapping[str, Any]) -> bool:

@@ -135,6 +135,7 @@ SECTIONS = (
     Section(330, "What a change must prove"),
     Section(340, "Groups that swap"),
     Section(350, "A virtual address of two gateways", "These check `fleet.yaml` and the rigs in its folder."),
+    Section(360, "Idle servers and sleeping rigs"),
 )
 """A new rule takes the first free number of its section that never had a page, or opens one at the end."""
 

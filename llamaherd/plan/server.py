@@ -23,6 +23,7 @@ class Endpoint(Planned):
     `key` the place of the clients' key on this machine. `props_path` returns what a server has loaded; None if it only
     lists its models. `health_status` is the status in the response of a healthy server, if it has more than HTTP 200.
     `counts_drafts`: a response contains the number of drafted tokens. `swaps`: it loads one of its models at a time.
+    `unloads`: it unloads its model after a time without requests.
     """
 
     scheme: Literal["http"] = "http"
@@ -39,6 +40,7 @@ class Endpoint(Planned):
     health_status: str | None = None
     counts_drafts: bool = False
     swaps: bool = False
+    unloads: bool = False
 
     @property
     def for_others(self) -> bool:

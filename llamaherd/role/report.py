@@ -20,8 +20,9 @@ CHAT_SECONDS = 120
 
 def chat_seconds(instance: InstancePlan) -> int:
     """Return the time limit of one response of an instance."""
-    # One that swaps may have to load its model first.
-    return CHAT_SECONDS + (instance.server.start_seconds if instance.members else 0)
+    # One that swaps or unloads may have to load its model first.
+    loads = instance.members or instance.endpoint.unloads
+    return CHAT_SECONDS + (instance.server.start_seconds if loads else 0)
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,7 @@ def plan_endpoint(declared: Instance, dialect: Dialect) -> Endpoint:
         props_path=dialect.props_path,
         health_status=dialect.health_status,
         counts_drafts=dialect.counts_drafts,
+        unloads=declared.idle is not None,
     )
 
 
@@ -341,6 +342,7 @@ def _router_spec(rig: Rig, group: str, servers: Sequence[ServerSpec], preset_pat
             # Which of them is loaded, nobody knows who sends a request: none gets more than it has slots.
             "streams": min(each.endpoint.streams for each in servers),
             "swaps": True,
+            "unloads": any(each.endpoint.unloads for each in servers),
         }
     )
     locks = any(each.limits.locks_memory for each in servers)

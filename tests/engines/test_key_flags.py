@@ -26,6 +26,7 @@ OWN_VALUES: Mapping[str, st.SearchStrategy[Any]] = {
     "model": st.sampled_from(["m", "qwen3.6-35b"]),
     "kv": st.fixed_dictionaries({}, optional=dict.fromkeys(("k", "v"), st.sampled_from(get_args(CacheType)))),
     "api_key": st.just({"file": "/key"}),
+    "idle": st.fixed_dictionaries({"unload": st.sampled_from(["1m", "90s", "15m", "2880m"])}),
     "draft": st.fixed_dictionaries({"mtp": st.integers(1, 16)}, optional={"model": DRAFTS, "p_min": st.just(0.25)})
     | st.fixed_dictionaries({"model": DRAFTS}, optional={"max": st.integers(1, 64), "p_min": st.just(0.5)}),
 }

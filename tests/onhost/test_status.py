@@ -243,6 +243,43 @@ def test_slots_that_cannot_be(served: Served, body: bytes) -> None:
     assert not found.wrote or found.wrote[0] == 0
 
 
+IDLE = replace(CHAT, props="/props")
+
+
+def requested(served: Served) -> list[str]:
+    return [path for path, _ in served.server.seen]
+
+
+def test_a_server_that_has_unloaded_its_model_stays_asleep(served: Served) -> None:
+    served.server.paths["/props"] = (200, b'{"is_sleeping":true}')
+    assert served.status(IDLE) == ServerStatus("active", health="200", asleep=True)
+    assert requested(served) == ["/health", "/props"]
+
+
+def test_the_idle_time_of_a_server_without_requests_goes_on(served: Served) -> None:
+    served.server.paths["/props"] = (200, b'{"is_sleeping":false}')
+    assert served.status(IDLE) == ServerStatus("active", health="200", busy=0, waiting=0)
+    assert requested(served) == ["/health", "/props", "/metrics"]
+
+
+@pytest.mark.parametrize("props", [b"", b"[]", b"null", b"[" * 100_000, b'{"is_sleeping":"true"}'])
+def test_a_server_with_requests_is_not_asleep_and_reports_its_slots(served: Served, props: bytes) -> None:
+    served.server.paths["/props"] = (200, props)
+    served.server.busy, served.server.step = 1, 40
+    found = served.status(IDLE)
+    assert (found.asleep, found.busy, found.slots, found.wrote and found.wrote[0]) == (False, 1, 2, 40)
+
+
+@pytest.mark.parametrize("word", ["sleeping", "loaded"])
+def test_a_model_of_a_group_that_is_unloaded_stays_so(served: Served, word: str) -> None:
+    listed = {"data": [{"id": "gemma", "status": {"value": "unloaded"}}, {"id": "moe", "status": {"value": word}}]}
+    served.server.paths["/v1/models"] = (200, json.dumps(listed).encode())
+    figures = (("/slots?a", "/metrics?a"), ("/slots?b", "/metrics?b"))
+    found = served.status(replace(IDLE, in_turn=("gemma", "moe"), figures=figures))
+    assert found.models == {"gemma": "unloaded", "moe": word}
+    assert requested(served) == ["/health", "/v1/models", *(["/metrics?b"] if word == "loaded" else [])]
+
+
 def test_models_of_a_group(served: Served) -> None:
     listed = {
         "data": [

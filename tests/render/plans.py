@@ -62,6 +62,7 @@ PULLED = planned(
 BOUND = planned(
     cpu_rig(), {"instances/chat/cpus": "0-1", "instances/chat/mlock": True, "instances/chat/environment": {"A": "b %c"}}
 )
+IDLE = planned(cpu_rig(), {"instances/chat/idle": {"unload": "15m"}})
 WATCHER = "0123456789abcdef"
 NEIGHBOUR = FromNeighbour(
     name="six",

@@ -34,6 +34,7 @@ from tests.render.plans import (
     GPU,
     GROUP,
     HELD,
+    IDLE,
     IK_CPU,
     KEYED,
     KEYLESS,
@@ -69,6 +70,7 @@ UNITS: dict[str, InstancePlan] = {
     "systemd_cuda_wsl": instance(WSL_NAT, "worker"),
     "systemd_cuda_on_one_of_two": instance(ONE, "reasoner"),
     "systemd_cpu_bound_to_cores": instance(BOUND, "chat"),
+    "systemd_cpu_idle": instance(IDLE, "chat"),
 }
 PROJECTS: dict[str, InstancePlan] = {
     "compose_cpu_mtp": instance(CPU, "drafter"),

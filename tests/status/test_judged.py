@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from llamaherd.fleet.snapshot import FleetSnapshot, InstanceSnapshot, RigSnapshot, Speed, judge_gateways
-from llamaherd.fleet.status import CheckedStatus, check_status, rig_snapshot
+from llamaherd.fleet.status import CheckedStatus, check_status, rig_snapshot, status_input
 from llamaherd.fleet.status_text import status_summary, status_tables
 from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.onhost.status import CardStatus, HostStatus, ServerStatus
@@ -43,7 +43,7 @@ def in_turn(**models: str) -> RigSnapshot:
     ("models", "states"),
     [
         ({"gemma": "loaded", "moe": "unloaded"}, ["serves", "waits"]),
-        ({"gemma": "unloaded", "moe": "sleeping"}, ["waits", "serves"]),
+        ({"gemma": "unloaded", "moe": "sleeping"}, ["waits", "asleep"]),
         ({"gemma": "unloaded", "moe": "loading"}, ["waits", "loads"]),
         ({"gemma": "failed", "moe": "loaded"}, ["down", "serves"]),
         ({}, ["waits", "waits"]),
@@ -60,7 +60,7 @@ def test_of_a_group_one_serves_and_the_others_wait(models: dict[str, str], state
     assert all((each.streams is not None) == (each.state == "serves") for each in (one, two))
     assert (one.expected, two.expected) == (10, None)
     assert (one.measured, two.measured and two.measured.value) == (None, 10.0)
-    assert now.ok == set(states).issubset({"serves", "waits"})
+    assert now.ok == set(states).issubset({"serves", "waits", "asleep"})
 
 
 def test_a_model_that_did_not_load_is_a_problem() -> None:
@@ -162,6 +162,16 @@ def test_a_paused_server_is_no_problem(active: str) -> None:
     fleet = FleetSnapshot("now", (now,))
     assert fleet.pauses == ("box: chat is paused for 2 h 11 min more; `herd resume box/chat` starts it",)
     assert status_summary(fleet) == "1 of 2 instances serve, 1 paused, now"
+
+
+def test_a_server_that_has_unloaded_its_model_is_asleep_and_serves() -> None:
+    idle = planned(cpu_rig(), {"instances/chat/idle": {"unload": "15m"}})
+    asleep = ServerStatus("active", "running", "success", "200", busy=0, asleep=True)
+    now = rig_snapshot(idle, told(idle, chat=asleep), {})
+    assert (now.instances[0].state, now.instances[0].why) == ("asleep", "its model is unloaded until the next request")
+    assert now.ok
+    assert status_summary(FleetSnapshot("now", (now,))) == "2 of 2 instances serve, now"
+    assert [each.props for each in status_input(idle).servers] == ["/props", ""]
 
 
 def test_a_paused_group_is_one_pause() -> None:

@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from typing import Any, Protocol
 
-from llamaherd.inventory.schema.serving import Draft, Instance, Sampling
+from llamaherd.inventory.schema.serving import LONGEST_IDLE, SHORTEST_IDLE, Draft, Instance, Sampling
 from llamaherd.text.numbers import parse_json
 
 LLAMA, IK, VLLM = "llama.cpp", "ik_llama.cpp", "vllm"
@@ -114,7 +114,7 @@ class KeyFlag:
         return f"{_PARTS[self.top]}.{inner}" if inner else f"Instance.{self.key}"
 
 
-_PARTS: Mapping[str, str] = {"kv": "CacheTypes", "draft": "Draft", "sampling": "Sampling"}
+_PARTS: Mapping[str, str] = {"kv": "CacheTypes", "draft": "Draft", "sampling": "Sampling", "idle": "Idle"}
 """The models of keys that have parts."""
 
 
@@ -451,6 +451,16 @@ def _write_thinking(wanted: bool | None, server: Served) -> Words:
     return ("--chat-template-kwargs", json.dumps({"enable_thinking": wanted}))
 
 
+def _idle_time(text: str) -> Settings | str | None:
+    """Read `--sleep-idle-seconds`: -1 is never."""
+    seconds = number(text)
+    if not isinstance(seconds, int) or not (seconds == -1 or SHORTEST_IDLE <= seconds <= LONGEST_IDLE):
+        return None
+    if seconds == -1:
+        return Settings()
+    return f"{seconds}s" if seconds % 60 else f"{seconds // 60}m"
+
+
 _THINKING = Spelling(
     write=_write_thinking,
     values={
@@ -596,6 +606,7 @@ KEY_FLAGS: Sequence[KeyFlag] = (
     KeyFlag("sampling.seed", _llamas(_valued("--seed")), example="-1"),
     KeyFlag("thinking", _llamas(_THINKING, _VLLM_THINKING), example="false"),
     KeyFlag("cache_reuse", {LLAMA: _valued("--cache-reuse")}, example="256"),
+    KeyFlag("idle.unload", {LLAMA: _valued("--sleep-idle-seconds", read=_idle_time)}, example="15m"),
     KeyFlag(
         "api_key",
         _llamas(_KEY_FILE, _KEY_VARIABLE),

@@ -104,6 +104,7 @@ EXAMPLES: Mapping[str, str] = {
     "Instance.engine": "main",
     "Instance.kv": "q8_0",
     "Instance.cpus": "0-5,12-17",
+    "Instance.idle": "{unload: 15m}",
     "Instance.expect": "{decode: 35 t/s}",
     "Instance.tune": "{for: decode, budget: 20m}",
     "Instance.gate": "{decode: -3%, prefill: -5%}",

@@ -115,6 +115,21 @@ class Gate(Declared):
         return self
 
 
+SHORTEST_IDLE, LONGEST_IDLE = 60, 48 * 3600
+"""Seconds. Each load takes seconds: a shorter time costs more than it frees."""
+
+IdleTime = Annotated[
+    int, BeforeValidator(parse_duration, json_schema_input_type=str), Field(ge=SHORTEST_IDLE, le=LONGEST_IDLE)
+]
+
+
+class Idle(Declared):
+    """What a server does while it gets no requests."""
+
+    unload: IdleTime
+    """The time without a request after which the server unloads its model, `1m` to `48h`. The next request loads it."""
+
+
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q6_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 Backend = Literal["systemd", "compose"]
 Split = Literal["none", "layer", "row", "tensor", "graph"]
@@ -271,6 +286,8 @@ class Instance(Declared):
     """Whether the model thinks before its response. Default: what its chat template does."""
     cache_reuse: Annotated[int, Field(ge=0, le=MOST_INT)] | None = None
     """The shortest part of an earlier prompt that is reused, in tokens."""
+    idle: Idle | None = None
+    """What the server does while it gets no requests."""
     expect: Expect | None = None
     """The expected performance."""
     tune: Tune | None = None

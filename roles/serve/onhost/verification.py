@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, TypeVar
+from urllib.parse import urljoin
 
 from llamaherd.onhost.clients import query_docker, query_systemctl
 from llamaherd.onhost.files import as_text, resolve
@@ -152,6 +153,9 @@ def send_requests(server: str, given: Requests, system: System, probe: Prober = 
     keyless = _request(given.keyless_url, "", system) if given.keyless_url else ""
     models = _request(given.models_url, header, system)
     props = {server: _request(given.props_url, header, system)} if given.props_url else {}
+    if sleeps(props.get(server, "")):
+        # This request loads the model. The probes below have no time for that.
+        _request(urljoin(given.props_url, "slots"), header, system, seconds=given.chat_seconds)
     chats, probes = {}, {}
     for each in given.chats:
         if each.body:
@@ -161,6 +165,16 @@ def send_requests(server: str, given: Requests, system: System, probe: Prober = 
         if not each.body or chats[each.name].endswith(_SUCCEEDED):
             probes[each.name] = probe(each.question, key)
     return Responses(health, keyless, models, props, chats, probes)
+
+
+def sleeps(props: str) -> bool:
+    """Return whether a server reports that it has unloaded its model, by what curl printed of its props."""
+    body = props.rpartition("\n")[0]
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("is_sleeping") is True
 
 
 def _key(key_file: str, system: System) -> str | None:

@@ -428,7 +428,9 @@ def _answering(rig: Rig, planned: InstancePlan, responses: Responses) -> list[Ch
     if planned.members:
         return [check for member in planned.members for check in member_checks(rig, planned, member, models, responses)]
     props = parse_reply(responses.props.get(planned.name, ""))
+    asleep = props.json.get("is_sleeping") is True
     return [
+        *([Check("idle", True, "its model was unloaded, and was loaded for this verification")] if asleep else []),
         *check_models(rig.instances[planned.name], planned, models, props),
         *task_checks(planned, planned, responses),
     ]

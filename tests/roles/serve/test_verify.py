@@ -27,7 +27,7 @@ KEYED = next(each for each in planned(gpu_rig(), VLLM).instances if each.name ==
 ASKED_ONLY = {
     *("one_process", "endpoint.scheme", "endpoint.models", "endpoint.streams", "endpoint.key"),
     *("endpoint.models_path", "endpoint.chat_path", "endpoint.metrics_path", "endpoint.props_path"),
-    *("endpoint.health_status", "endpoint.counts_drafts"),
+    *("endpoint.health_status", "endpoint.counts_drafts", "endpoint.unloads"),
 }
 """What decides how a server is asked, and not how it runs; `scheme` has one value."""
 

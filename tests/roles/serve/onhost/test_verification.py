@@ -363,6 +363,27 @@ def test_each_request_and_its_response() -> None:
     assert each.urls() == [base + path for path in paths]
 
 
+@pytest.mark.parametrize(
+    ("props", "loads"),
+    [
+        ('{"is_sleeping":true}\n200\n', True),
+        ('{"is_sleeping":false}\n200\n', False),
+        ("[1]\n200\n", False),
+        ("\ncurl: (7) refused\n000\n", False),
+    ],
+)
+def test_a_server_that_has_unloaded_its_model_loads_it_before_the_probes(props: str, loads: bool) -> None:
+    each = host()
+    each.bodies = {"/props": Ended(0, props)}
+    planned_server = server("chat")
+    send_requests("chat", replace(planned_server.requests, chat_seconds=700), each, each.probe)
+    paths = [url.rpartition("8080")[2] for url in each.urls()]
+    assert paths[3:] == ["/props", *(["/slots"] if loads else []), "/v1/chat/completions"]
+    if loads:
+        words = next(words for words in each.ran if str(words[-1]).endswith("/slots"))
+        assert words[words.index("--max-time") + 1] == "700"
+
+
 def test_a_key_is_in_no_argument_and_in_no_request_that_goes_without_it() -> None:
     each = host()
     responses(each)

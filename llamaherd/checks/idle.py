@@ -1,0 +1,78 @@
+"""Servers that unload their models when they get no requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from llamaherd.checks.context import FleetContext, RigContext
+from llamaherd.diagnostics.findings import Finding, Rule
+from llamaherd.engines import flags_of
+from llamaherd.inventory.schema.key_flags import KEY_FLAGS
+
+UNLOADS: frozenset[str] = frozenset(kind for row in KEY_FLAGS if row.top == "idle" for kind in row.spelled)
+"""The engines that can unload a model and load it again for a request."""
+
+UNNOTICED_SINCE = "2026-08-20"
+"""In earlier versions, each request for metrics restarts the idle time, or loads the model (ggml-org/llama.cpp#27376).
+"""
+
+CANNOT_UNLOAD = Rule(
+    "LH360",
+    "An engine cannot unload its model.",
+    why="""
+    `idle` uses llama.cpp's `--sleep-idle-seconds`. ik_llama.cpp and vLLM have no such option. A unit that stops when it
+    is idle would be down for the gateway, for health probes and for clients without a gateway.
+    """,
+    example="""
+    engines:
+      ik: {kind: ik_llama.cpp, ref: main, flags: 8337e4cd3}
+    instances:
+      coder: {engine: ik, idle: {unload: 15m}}
+    """,
+    fix="use an engine of kind `llama.cpp`, or take `idle` out. `herd pause` frees the GPUs of any engine for a time.",
+)
+
+
+def check_idle_engines(subject: RigContext) -> Iterator[Finding]:
+    """Report instances that should unload their models, with engines that cannot."""
+    for name, instance in subject.rig.instances.items():
+        engine = subject.rig.engines.get(instance.engine)
+        if instance.idle and engine and engine.kind not in UNLOADS:
+            place = subject.document.value(("instances", name, "idle"))
+            message = f"{engine.kind} cannot unload the model of instance `{name}`"
+            help_ = f"use an engine of kind {' or '.join(sorted(UNLOADS))}, or take `idle` out: `herd pause "
+            yield CANNOT_UNLOAD.at(place, message, f"{help_}{subject.rig.rig}/{name}` frees its memory for a time")
+
+
+KEPT_AWAKE = Rule(
+    "LH361",
+    "Monitoring keeps a model loaded.",
+    why="""
+    Prometheus reads the metrics of each server every 30 seconds. In versions of llama.cpp before 20 August 2026, such a
+    request counts as work: the server never becomes idle, or loads its model again
+    ([llama.cpp#20227](https://github.com/ggml-org/llama.cpp/issues/20227)).
+    """,
+    example="""
+    $ herd check
+    fleet/fleet.yaml:2:7: warning LH361: monitoring keeps the model of attic.coder loaded: llama.cpp b10306 counts it
+      help: take a version of September 2026 or later, such as b10867
+    """,
+    language="console",
+    fix="take a newer version, or leave the rig out of `monitoring.rigs`.",
+    severity="warning",
+)
+
+
+def check_idle_scrapes(subject: FleetContext) -> Iterator[Finding]:
+    """Report servers with an idle time that the fleet's monitoring never lets pass."""
+    for declared in subject.monitoring:
+        watched = {declared.on, *(declared.rigs or subject.names)}
+        for rig in (each for name, each in subject.rigs.items() if name in watched):
+            for name, instance in rig.instances.items():
+                engine = rig.engines.get(instance.engine)
+                known = flags_of(engine) if engine and instance.idle else None
+                if known is None or known.kind not in UNLOADS or not known.date or known.date >= UNNOTICED_SINCE:
+                    continue
+                message = f"monitoring keeps the model of {rig.rig}.{name} loaded: {known} counts it as a request"
+                place = subject.document.value(("monitoring", "on"))
+                yield KEPT_AWAKE.at(place, message, "take a version of September 2026 or later, such as b10867")
