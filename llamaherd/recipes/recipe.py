@@ -9,7 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule
-from llamaherd.recipes.commands import Command, Position, Word, read_commands
+from llamaherd.recipes.bash import read_commands
+from llamaherd.recipes.commands import Command, Document, Position, Word
 
 EngineName = Literal["llama.cpp", "ik_llama.cpp", "vllm"]
 
@@ -19,13 +20,36 @@ OLD_NAMES = {"server": "llama-server", "main": "llama-cli"}
 SUBCOMMANDS = {"serve": "llama-server", "cli": "llama-cli", "completion": "llama-completion", "bench": "llama-bench"}
 """The commands of the program `llama` (llama.cpp app/llama.cpp:65-77)."""
 
-SHELLS = {"bash", "sh", "screen", "tmux", "wsl"}
-"""Programs that take a whole command in one argument."""
-PREFIXES = SHELLS | {
-    *("chrt", "doas", "env", "exec", "ionice", "nice", "nohup", "numactl", "setsid", "stdbuf", "sudo", "systemd-run"),
-    *("taskset", "time", "timeout", "unbuffer", "docker", "podman"),
+LOOSE = {"bash", "sh", "dash", "zsh", "screen", "tmux", "wsl", "ssh", "docker", "podman"}
+"""Programs that run a command somewhere in their arguments, perhaps as one text."""
+RUNNERS: Mapping[str, tuple[frozenset[str], int]] = {
+    name: (frozenset(options.split()), positions)
+    for name, options, positions in (
+        ("sudo", "-u -g -h -p -C -r -t -U -D -T -R --user --group", 0),
+        ("doas", "-u -C", 0),
+        ("env", "-u -C --unset --chdir", 0),
+        ("exec", "-a", 0),
+        ("nice", "-n --adjustment", 0),
+        ("ionice", "-c -n --class --classdata", 0),
+        ("chrt", "-T -P -D", 1),
+        ("taskset", "", 1),
+        ("numactl", "-C -N -m -i -p -w --cpunodebind --physcpubind --membind", 0),
+        ("nohup", "", 0),
+        ("setsid", "", 0),
+        ("stdbuf", "-i -o -e", 0),
+        ("time", "-f -o", 0),
+        ("timeout", "-k -s --kill-after --signal", 1),
+        ("unbuffer", "", 0),
+        ("command", "", 0),
+        ("systemd-run", "-p -u -E --property --unit --setenv --slice --uid --gid --description", 0),
+        ("systemd-inhibit", "--what --who --why --mode", 0),
+        ("mangohud", "", 0),
+        ("prime-run", "", 0),
+        ("dumb-init", "", 0),
+        ("tini", "", 0),
+    )
 }
-"""Programs that run the program in their arguments."""
+"""Programs that run the program behind their own arguments: their options with a value, and the other arguments."""
 
 # Flags of ik_llama.cpp that llama.cpp never had (ik_llama.cpp common/common.cpp); llama.cpp users cannot mean them.
 OF_IK = {
@@ -64,6 +88,10 @@ class ServerCommand:
     """The number of GPUs of its container, if the recipe sets it."""
     version: str = ""
     """The build or release that the recipe names, such as `b9592` or `v1.0.0`."""
+    cpus: str = ""
+    """The processors that it may use, as taskset names them."""
+    dropped: tuple[str, ...] = ()
+    """What stands before the program and has no key of an instance."""
 
     def value(self, *flags: str) -> Word | None:
         """Return the word after the last of these flags, which takes effect; None without one."""
@@ -138,22 +166,83 @@ def built_of(text: str) -> frozenset[str]:
 def find_program(command: Command, engine: EngineName | None) -> ServerCommand | None:
     """Return the engine's program that a command runs, behind any prefixes; None if it runs none."""
     words = command.words
-    outer = base_name(str(words[0])) if words else ""
-    for index, word in enumerate(words if outer in PREFIXES else words[:1]):
+    settings = dict(command.settings)
+    cpus, dropped = "", list[str]()
+    at = 0
+    while at < len(words):
+        name = base_name(str(words[at]))
+        if name in LOOSE:
+            return _found_within(command, at, settings, engine)
+        assigned = re.match(r"([A-Za-z_]\w*)=", str(words[at])) if at else None
+        if assigned:
+            value = words[at].text.cut(assigned.end(), len(words[at].text.chars))
+            settings[assigned[1]] = replace(words[at], text=value)
+            at += 1
+        elif name in RUNNERS:
+            end = _behind(words, at)
+            given = [str(word) for word in words[at + 1 : end]]
+            if name == "taskset" and len(given) > 1 and re.fullmatch(r"-\w*c|--cpu-list", given[-2]):
+                cpus = given[-1]
+            elif given and name in ("taskset", "numactl", "chrt", "nice", "ionice"):
+                dropped.append(" ".join([name, *given]))
+            at = end
+        else:
+            break
+    if at >= len(words):
+        return None
+    server = _server_of(words[at], words[at + 1 :], settings, engine)
+    return replace(server, cpus=cpus, dropped=tuple(dropped)) if server else None
+
+
+def _behind(words: tuple[Word, ...], at: int) -> int:
+    """Return the index of the word behind a runner and its own arguments."""
+    options, positions = RUNNERS[base_name(str(words[at]))]
+    at += 1
+    while at < len(words):
+        text = str(words[at])
+        if text == "--":
+            return at + 1
+        if text.startswith("-") and text != "-":
+            at += 2 if text in options else 1
+        elif positions:
+            at, positions = at + 1, positions - 1
+        else:
+            break
+    return at
+
+
+def _found_within(
+    command: Command, first: int, settings: Mapping[str, Word], engine: EngineName | None
+) -> ServerCommand | None:
+    """Return the program that a shell, a terminal or another host runs, somewhere in the arguments."""
+    words = command.words
+    for index in range(first, len(words)):
+        word = words[index]
         name, rest = base_name(str(word)), words[index + 1 :]
-        if index and outer in SHELLS and " " in str(word):
-            for inner in read_commands(word.text).commands:
-                settings = {**command.settings, **inner.settings}
-                if server := find_program(replace(inner, settings=settings), engine):
-                    return server
         if name in {"docker", "podman"} and rest and str(rest[0]) in {"run", "create"}:
             return None  # its arguments are another program's
-        if program := _program(word, name, rest):
-            skipped = 1 if name in {"llama", "vllm"} else 2 if name.startswith("python") else 0
-            arguments = rest[skipped:]
-            kind = _kind(program, arguments, engine)
-            return ServerCommand(program, kind, arguments, word.start, command.settings, str(word))
+        if index > first and " " in str(word):
+            for inner in read_commands(word.text).commands:
+                if server := find_program(replace(inner, settings={**settings, **inner.settings}), engine):
+                    return server
+        elif index > first and (server := _server_of(word, rest, settings, engine)):
+            return server
     return None
+
+
+def _server_of(
+    word: Word, rest: tuple[Word, ...], settings: Mapping[str, Word], engine: EngineName | None
+) -> ServerCommand | None:
+    """Return the command of an engine's program with its arguments; None for another program."""
+    name = base_name(str(word))
+    program = _program(word, name, rest)
+    if program is None:
+        return None
+    skipped = 1 if name in {"llama", "vllm"} else 2 if name.startswith("python") else 0
+    arguments = rest[skipped:]
+    return ServerCommand(
+        program, kind_of_program(program, arguments, engine), arguments, word.start, settings, str(word)
+    )
 
 
 def _program(word: Word, name: str, rest: tuple[Word, ...]) -> str | None:
@@ -174,7 +263,8 @@ def _program(word: Word, name: str, rest: tuple[Word, ...]) -> str | None:
     return None
 
 
-def _kind(program: str, arguments: tuple[Word, ...], engine: EngineName | None) -> EngineName:
+def kind_of_program(program: str, arguments: tuple[Word, ...], engine: EngineName | None) -> EngineName:
+    """Return the engine of a program, by its flags if the recipe names none."""
     if program == "vllm":
         return "vllm"
     if engine:
@@ -316,15 +406,36 @@ BEHIND_IMAGE = Rule(
 )
 
 
+NOT_READ = Rule(
+    "LH280",
+    "A part of a recipe was not read.",
+    why="""
+    The rest of the file was checked, and this part was not: bash could not read it either, or only a running shell has
+    its value, or nothing here reads a file of its kind.
+    """,
+    example="""
+    llama-server -m /srv/qwen.gguf --port 8080
+    echo "it is ready
+    """,
+    language="sh",
+    fix="correct the line, or check what it holds by yourself.",
+    severity="warning",
+    sometimes=("note",),
+)
+
+
 @dataclass(frozen=True)
 class Recipe:
     """What was found in a recipe: everything that is wrong, and the servers that it would start."""
 
     findings: tuple[Finding, ...] = ()
     servers: tuple[ServerCommand, ...] = ()
+    documents: tuple[Document, ...] = ()
+    """Files that it writes and that are not read yet."""
 
     def __add__(self, other: Recipe) -> Recipe:
-        return Recipe(self.findings + other.findings, self.servers + other.servers)
+        findings, servers = self.findings + other.findings, self.servers + other.servers
+        return Recipe(findings, servers, self.documents + other.documents)
 
 
 _OUTDATED: tuple[tuple[re.Pattern[str], Rule, str, str], ...] = (

@@ -44,7 +44,7 @@ OF_CLI: Mapping[str, int] = {
 """Flags of llama-cli, with the number of their values."""
 _CHECKED_ELSEWHERE = {OPEN, SECRET}
 """Rules that are checked elsewhere: a container decides which hosts reach a server, and recipes may contain a key."""
-_MODEL_FLAGS = ("-m", "--model", "-hf", "-hfr", "--hf-repo", "-mu", "--model-url")
+MODEL_FLAGS = ("-m", "--model", "-hf", "-hfr", "--hf-repo", "-mu", "--model-url")
 """Without these flags a command does not serve: `llama-server --version` prints the version and ends."""
 _ELLIPSES = ("...", "…")
 """Signs for arguments that are left out."""
@@ -186,7 +186,7 @@ def _problems(server: ServerCommand) -> list[tuple[Problem, Word]]:
     found: list[tuple[Problem, Word]] = []
     for problem in flags.check_arguments(catalogue, arguments, _others(catalogue)):
         word = words[problem.index]
-        if problem.rule is OPEN or (problem.rule is ENDS and not server.has(*_MODEL_FLAGS)):
+        if problem.rule is OPEN or (problem.rule is ENDS and not server.has(*MODEL_FLAGS)):
             continue
         if problem.rule is SECRET:
             problem = replace(problem, help="put the key into a file, and give `--api-key-file`", unusual="note")

@@ -11,13 +11,16 @@ from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.engines.flags.arguments import STRAY
 from llamaherd.inventory.yaml_file import TOO_LARGE
 from llamaherd.recipes import containers, docker_run, servers, unit_rules, unit_service, units
-from llamaherd.recipes.commands import Command, Position, Text, Word, positioned, read_commands, unixed
+from llamaherd.recipes.bash import read_commands
+from llamaherd.recipes.commands import Command, Document, Position, Text, Word, positioned, unixed
 from llamaherd.recipes.compose_rules import WANTED_TWICE, gpu_utilization
 from llamaherd.recipes.recipe import (
     BEHIND_IMAGE,
     BETTER_BY_RIG,
+    LOOSE,
     NAME_GONE,
     NOT_AS_IT_LOOKS,
+    NOT_READ,
     OTHER_VARIABLE,
     EngineName,
     Recipe,
@@ -27,6 +30,7 @@ from llamaherd.recipes.recipe import (
     engine_at,
     engine_of,
     find_program,
+    kind_of_program,
     recipe_version,
 )
 from llamaherd.recipes.servers import PORTS
@@ -273,14 +277,16 @@ class _Reader:
     everything: bool = False
     """Whether `set -a` exports all variables."""
 
-    def read(self, text: Text, *, nested: bool = False) -> Recipe:
-        """Return the recipe of a text. `nested` is a file that a script writes: its here-documents are ignored."""
+    def read(self, text: Text) -> Recipe:
+        """Return the recipe of a text; files that it writes and that neither a shell nor systemd reads are left."""
         if self.started >= MOST_SERVERS:
             return Recipe()
         if _UNIT.search(text.chars) and not _DOCUMENT.search(text.chars):
-            return self._unit(text, generated=nested)
+            return self._unit(text)
         script = read_commands(text)
         recipe = Recipe(tuple(self._not_continued(position) for position in script.broken))
+        if not self.excerpts:
+            recipe += Recipe(tuple(self._unread(position) for position in script.unread))
         for command, orphans in _joined(script.commands):
             if self.excerpts and _flags_alone(command) and not servers.are_server_flags(command.words[1:], self.engine):
                 continue  # another program's flags
@@ -292,7 +298,7 @@ class _Reader:
                 self.assigned |= command.settings
                 self.exported |= set(command.exports) | (set(command.settings) if self._exports_all() else set())
             given = {name: value for name, value in self.assigned.items() if name in self.exported}
-            started = self.checked(replace(command, settings={**given, **command.settings}), orphans)
+            started = self.checked(replace(command, settings={**given, **command.settings}), orphans, shell=True)
             if started.servers:
                 recipe += Recipe(tuple(self._kept_back(text)))
             if not self.excerpts:
@@ -305,9 +311,21 @@ class _Reader:
                 return recipe + Recipe((TOO_LARGE.at(place, message, "cut it into several files"),))
             if words[:1] == ["cd"] and len(words) > 1:
                 self.folder = base_name(words[1].rstrip("/"))
-        for document in script.documents if not nested else ():
-            recipe += self.read(document, nested=True)
+        for document in script.documents:
+            recipe += self._document(document)
         return recipe
+
+    def _document(self, document: Document) -> Recipe:
+        """Return the recipe of a here-document that is a unit or the input of a shell; others are left."""
+        reader = [base_name(str(word)) for word in document.reader]
+        shell = any(name in LOOSE for name in reader) and "compose" not in reader
+        if _UNIT.search(document.text.chars) or (shell and not document.name) or document.name.endswith(".sh"):
+            return self.read(document.text)
+        return Recipe(documents=(document,))
+
+    def _unread(self, position: Position) -> Finding:
+        message = "bash cannot read this line: it is read without its quotes, and what it begins may be missing"
+        return NOT_READ.at(Place(self.file, *position), message, "run `bash -n` on the file, and correct the line")
 
     def _conflicts(self, command: Command, started: tuple[ServerCommand, ...]) -> Iterator[Finding]:
         """Report resources that a server of the same script already uses."""
@@ -335,7 +353,7 @@ class _Reader:
         way_out = "make the backslash the last character of its line, and put comments above the command"
         return NOT_AS_IT_LOOKS.at(Place(self.file, *position), message, way_out)
 
-    def _unit(self, text: Text, *, generated: bool) -> Recipe:
+    def _unit(self, text: Text) -> Recipe:
         """Return the recipe of a systemd unit: no shell reads its lines."""
         unit = units.read_unit(text)
         settings, _ = units.unit_environment(unit)
@@ -347,7 +365,7 @@ class _Reader:
             words = units.words(setting.value.cut(prefix.end() if prefix else 0, len(setting.text)), known)
             recipe += Recipe(tuple(unit_service.check_container(self.file, unit, words)))
             recipe += Recipe(tuple(self._in_unit(words))) + self.checked(Command(_until_shell(words), settings), ())
-        started = unit_rules.StartedUnit(self.file, unit, words, self.excerpts, generated)
+        started = unit_rules.StartedUnit(self.file, unit, words, self.excerpts)
         recipe = Recipe((*unit_rules.check_unit(started), *unit_rules.check_values(started))) + recipe
         for server in recipe.servers[:1]:
             recipe += Recipe(tuple(unit_service.check_service(started, server)))
@@ -373,7 +391,7 @@ class _Reader:
             message = f"systemd does not start `{words[0]}`: its path is not absolute"
             yield NOT_AS_IT_LOOKS.at(Place(self.file, *words[0].start), message, "write the whole path, from `/` on")
 
-    def checked(self, command: Command, orphans: tuple[Word, ...]) -> Recipe:
+    def checked(self, command: Command, orphans: tuple[Word, ...], *, shell: bool = False) -> Recipe:
         """Return the recipe of the server, the container or the build that a command starts."""
         words = command.words
         names = [base_name(str(word)) for word in words]
@@ -398,6 +416,8 @@ class _Reader:
             recipe += Recipe(tuple(containers.check_needs(self.file, container, server)))
             return recipe + Recipe(self._checked(server), (server,))
         server = find_program(command, self.engine)
+        guessed = self._guessed(command) if server is None and shell else None
+        server = server or guessed
         if server is None:
             return Recipe()
         cut = cut_sign(command)
@@ -406,11 +426,24 @@ class _Reader:
         whole = replace(server, arguments=known + orphans, version=version)
         serving = server.program in PORTS or (server.program == "llama-cli" and not server.has(*servers.PROMPTS))
         recipe = Recipe(self._checked(whole), (whole,) if serving else ())
+        if guessed:
+            message = f"`{guessed.path}` is set elsewhere: by its flags it is read as {guessed.program}"
+            way_out = "give the program's own path if it is another one"
+            recipe += Recipe((NOT_READ.at(Place(self.file, *guessed.start), message, way_out, "note"),))
         if orphans and not self.excerpts and not cut:
             message = f"`{orphans[0]}` begins a line of its own: the one above ends without a backslash"
             way_out = "end every line of the command but the last with a backslash, and put no comment between them"
             recipe += Recipe((NOT_AS_IT_LOOKS.at(Place(self.file, *orphans[0].start), message, way_out),))
         return recipe + Recipe(tuple(self._not_a_service(command, server)))
+
+    def _guessed(self, command: Command) -> ServerCommand | None:
+        """Return the server of a command whose program is unknown and whose flags are llama-server's."""
+        first, *rest = command.words or (None,)
+        if first is None or not first.unknown or not servers.are_server_flags(rest, self.engine):
+            return None
+        kind = kind_of_program("llama-server", tuple(rest), self.engine)
+        server = ServerCommand("llama-server", kind, tuple(rest), first.start, command.settings, str(first))
+        return server if server.has(*servers.MODEL_FLAGS) else None
 
     def _checked(self, server: ServerCommand) -> tuple[Finding, ...]:
         found = servers.check_server(self.file, server)

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule, Severity
-from llamaherd.recipes.commands import Position, Word
+from llamaherd.recipes.commands import Position, Word, is_veiled
 from llamaherd.recipes.units import Setting, Unit, known_keys, unit_environment, words
 
 SKIPPED_BY_SYSTEMD = Rule(
@@ -116,8 +116,6 @@ class StartedUnit:
     """The words of ExecStart, prefixes left out."""
     excerpt: bool = False
     """Whether it is a part of a unit on a page."""
-    generated: bool = False
-    """Whether a script writes it, whose shell may expand variables."""
 
     @property
     def partial(self) -> bool:
@@ -251,18 +249,17 @@ def _environment(started: StartedUnit) -> Iterator[Finding]:
             message = "`export` is the shell's: systemd skips it"
             yield started.finding(UNIT_VARIABLE, word.start, message, "write `Environment=NAME=value`")
             break
-        if not (started.generated and "$" in str(word)):
-            message = f"`{word}` is no `NAME=value`: systemd ends a value at a blank, and skips this"
-            way_out = 'put quotes around the whole assignment: `Environment="NAME=a b"`'
-            yield started.finding(UNIT_VARIABLE, word.start, message, way_out)
-            break
+        message = f"`{word}` is no `NAME=value`: systemd ends a value at a blank, and skips this"
+        way_out = 'put quotes around the whole assignment: `Environment="NAME=a b"`'
+        yield started.finding(UNIT_VARIABLE, word.start, message, way_out)
+        break
     for name, value in found.items():
         if several := re.search(r",\s*([A-Z_]{3,})=", str(value)):
             message = f"all of this is the value of `{name}`: systemd separates variables by blanks"
             at = value.text.at[several.start()] if value.text.at else value.start
             yield started.finding(UNIT_VARIABLE, at, message, "write a blank for the comma", "warning")
         variable = re.search(r"\$\{?([A-Za-z_]\w*)", str(value))
-        if variable and not started.generated:
+        if variable:
             message = f"`{variable[0]}` in `Environment={name}=` is not expanded: systemd reads it as written"
             yield started.finding(UNIT_VARIABLE, value.start, message, "write the value itself")
 
@@ -321,14 +318,14 @@ def _no_shell(started: StartedUnit, line: tuple[Word, ...]) -> Iterator[Finding]
 
 def _variables(started: StartedUnit) -> Iterator[Finding]:
     """Report variables that nothing sets. The manager sets some with `User=` (man systemd.exec)."""
-    if started.generated or started.unit.all("EnvironmentFile") or started.unit.all("PassEnvironment"):
+    if started.unit.all("EnvironmentFile") or started.unit.all("PassEnvironment"):
         return
     given = {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "INVOCATION_ID", "CREDENTIALS_DIRECTORY"}
     given |= {"RUNTIME_DIRECTORY", "STATE_DIRECTORY", "CACHE_DIRECTORY", "LOGS_DIRECTORY", "CONFIGURATION_DIRECTORY"}
     reported: set[str] = set()
     for word in started.words:
         part = _PART.search(str(word))
-        if part and not word.unset and " " not in str(word):
+        if part and not word.unknown and " " not in str(word):
             message = f"`{part[0]}` is not expanded: inside a word systemd expands only `${{NAME}}`"
             yield started.finding(UNIT_VARIABLE, word.start, message, "write the value itself, or `${NAME}`")
         for name in word.unset:
@@ -384,7 +381,7 @@ def check_values(started: StartedUnit) -> Iterator[Finding]:
     """Yield the values that systemd cannot parse."""
     known = known_keys()
     for setting in started.unit.settings:
-        if not setting.text or (started.generated and "$" in setting.text) or " #" in setting.text:
+        if not setting.text or is_veiled(setting.text) or " #" in setting.text:
             continue
         yield from _value(started, setting, known.get(setting.section or "Service", {}).get(setting.key, ""))
         yield from _shape(started, setting)

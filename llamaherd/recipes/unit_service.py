@@ -35,7 +35,7 @@ def _whole(started: StartedUnit) -> bool:
     sections = {name for name, _ in started.unit.sections}
     if swallowed(started.words) is not None:
         return False
-    return not (started.partial or started.generated) and "Unit" in sections and sections <= set(known_keys())
+    return not started.partial and "Unit" in sections and sections <= set(known_keys())
 
 
 NOT_AT_BOOT = Rule(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from llamaherd.recipes.commands import EMPTY, Position, Text, Word, joined
+from llamaherd.recipes.commands import EMPTY, Position, Text, Word, is_veiled, joined, unveil, word_of
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,8 @@ def words(text: Text, variables: Mapping[str, str]) -> tuple[Word, ...]:
         unset = [name for name in _VARIABLE.findall(raw.chars) if name not in variables]
         unset += [whole[1]] if whole else []
         value = _filled(raw, variables)
-        unknown = bool(unset) or _UNKNOWN.search(value.chars) is not None
-        result.append(Word(value, start, unknown, tuple(unset)))
+        unknown = bool(unset) or is_veiled(value.chars) or _UNKNOWN.search(value.chars) is not None
+        result.append(Word(Text(unveil(value.chars), value.at), start, unknown, tuple(unset)))
     return tuple(result)
 
 
@@ -197,7 +197,7 @@ def unit_environment(unit: Unit) -> tuple[dict[str, Word], list[Word]]:
             name, equals, value = raw.chars.partition("=")
             start = raw.at[0] if raw.at else setting.at
             if equals and re.fullmatch(r"[A-Za-z_]\w*", name):
-                found[name] = Word(raw.cut(len(raw.chars) - len(value), len(raw.chars)), start)
-            else:
+                found[name] = word_of(raw.cut(len(raw.chars) - len(value), len(raw.chars)), start)
+            elif not is_veiled(raw.chars):
                 stray.append(Word(raw, start))
     return found, stray
