@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,8 @@ from llamaherd.cli.rigs import (
     print_problems,
     roles_or_exit,
 )
-from llamaherd.cli.run_screen import failure_lines, marks, next_command, print_done, run_screen
+from llamaherd.cli.run_screen import next_command, print_done
+from llamaherd.cli.screened_run import hide_progress, print_failures, run_screened
 from llamaherd.deploy.proposals import proposed_changes
 from llamaherd.diagnostics.findings import InventoryError, Place, nearest
 from llamaherd.inventory.schema import Rig
@@ -166,8 +166,7 @@ def _apply(run: UpOptions, pending: PendingRun) -> bool:
     # A refused run, or one with nothing to do, does not load pyinfra.
     from llamaherd.deploy.run import RunOptions
 
-    if not (run.verbose and sys.stderr.isatty()):
-        os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
+    hide_progress(verbose=run.verbose > 0)
     options = RunOptions(pending.changing, retry=run.retry, lock_wait=run.lock_wait)
     path = inventory_path(run.inventory)
     fleet = survey_fleet_file(inventory_folder(path)).declared
@@ -194,32 +193,18 @@ def _apply_wave(
     options: RunOptions,
 ) -> tuple[str, ...]:
     """Change the rigs of a wave, and print what came of it. Return the rigs that failed."""
-    from llamaherd.deploy.run import deploy, deploy_on, load_pyinfra
-
     if run.verbose:
+        from llamaherd.deploy.run import deploy
+
         return deploy(planned, path, run.verbose - 1, pending.unreached, options)
-    load_pyinfra()  # before the screen starts a thread
-    with run_screen(planned) as screen:
-        result = deploy_on(screen, planned, path, pending.unreached, options)
+    ended = run_screened(planned, path, options, pending.unreached)
+    speeds = ended.result.speeds
     for name, (rig, plan) in planned.items():
-        if name not in result.failed:
-            print_done(name, rig, plan, screen.seconds(name), result.speeds.get(name, {}), pending.paused.get(name, ()))
-    for name in result.failed:
-        failures = result.failures.get(name, ())
-        for line in (line for failure in failures for line in failure_lines(name, failure)):
-            echo(line, err=True)
-        if not failures:
-            # An operation of a fleet's own role, or pyinfra itself.
-            echo(printed_of(name, result.output), err=True)
-            echo(f"{name} {marks()[1]} the reason is above; `herd up {name} -v` shows all of the run", err=True)
-    return result.failed
-
-
-def printed_of(rig: str, output: str) -> str:
-    """Return what pyinfra has printed of a rig; all of it, if it has printed nothing of that rig."""
-    lines = output.strip().splitlines()
-    own = [line for line in lines if f"[{rig}]" in line]
-    return "\n".join(own or lines)
+        if name not in ended.failed:
+            seconds, paused = ended.screen.seconds(name), pending.paused.get(name, ())
+            print_done(name, rig, plan, seconds, speeds.get(name, {}), paused)
+    print_failures(ended)
+    return ended.failed
 
 
 def _out_of_sync(run: UpOptions, planned: Mapping[str, tuple[Rig, Plan]]) -> tuple[str, ...]:

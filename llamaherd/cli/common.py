@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
-JSON = "llamaherd.json"
+JSON, QUIET = "llamaherd.json", "llamaherd.quiet"
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 FEWEST_COLUMNS = 40
 """The width for which findings are printed on a narrower terminal."""
@@ -48,6 +48,17 @@ def _store_json(context: click.Context, _parameter: click.Parameter, value: bool
     """Return whether --json is set here or before the command: a context shares `meta` with its commands."""
     context.meta[JSON] = value or context.meta.get(JSON, False)
     return bool(context.meta[JSON])
+
+
+def _store_quiet(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    """Store whether only errors and results are printed."""
+    context.meta[QUIET] = value
+
+
+def is_quiet() -> bool:
+    """Return whether the running command prints only errors and its result."""
+    context = click.get_current_context(silent=True)
+    return bool(context and context.meta.get(QUIET))
 
 
 keep_option = click.option(
@@ -73,6 +84,9 @@ lock_wait_option = click.option(
     default=LOCK_WAIT,
     show_default=True,
     help="How long to wait for another run on a host.",
+)
+quiet_option = click.option(
+    "-q", "--quiet", is_flag=True, expose_value=False, callback=_store_quiet, help="Print only errors and the result."
 )
 json_option = click.option("--json", "as_json", is_flag=True, callback=_store_json, help="Print one JSON document.")
 
@@ -189,6 +203,12 @@ def fail(error: Exception, code: int) -> NoReturn:
 def echo(text: str, *, err: bool = False) -> None:
     """Print a text without control characters: it may contain text of a host or a model."""
     click.echo(plain(text), err=err)
+
+
+def progress(text: str) -> None:
+    """Print on stderr what a command does, unless it is quiet."""
+    if not is_quiet():
+        echo(text, err=True)
 
 
 def print_findings(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,8 @@ from llamaherd.cli.common import (
     rigs_argument,
 )
 from llamaherd.cli.rigs import print_changes, roles_or_exit
+from llamaherd.cli.run_screen import print_done
+from llamaherd.cli.screened_run import print_failures, run_screened
 from llamaherd.cli.targets import rig_or_target_argument, second_word_argument, split_words
 from llamaherd.host.host_lock import HostLock
 from llamaherd.host.remote import RemoteError
@@ -179,13 +180,14 @@ def _confirm_changes(rig: str, back: PreparedRollback, asks: bool) -> bool:
 
 
 def _apply(path: Path, rig: Rig, back: PreparedRollback, lock_wait: int, host_lock: HostLock | None) -> None:
-    from llamaherd.deploy.run import RunOptions, deploy
+    from llamaherd.deploy.run import RunOptions
     from llamaherd.deploy.run_state import HeldLock
 
-    if not sys.stderr.isatty():
-        os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
     held = HeldLock(host_lock, back.seen, back.seen_at) if host_lock and back.seen_at is not None else None
     asked = RunOptions(frozenset([rig.rig]), True, ROLLBACK_ROLES, back.number, lock_wait, held)
-    if deploy({rig.rig: (rig, back.plan)}, path, 0, {}, asked):
-        echo("the rollback failed; the reason is above", err=True)
+    ended = run_screened({rig.rig: (rig, back.plan)}, path, asked)
+    print_failures(ended)
+    if ended.failed:
         sys.exit(FAILED)
+    speeds = ended.result.speeds.get(rig.rig, {})
+    print_done(rig.rig, rig, back.plan, ended.screen.seconds(rig.rig), speeds, back.outlook.paused)

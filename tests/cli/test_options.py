@@ -20,7 +20,7 @@ from tests.support.rigs import ROOT, changed, cpu_rig
 
 WITHOUT_INVENTORY = ("completion", "explain", "init", "monitoring", "schema", "users")
 WITHOUT_JSON = (
-    *("clients", "completion", "drain", "edit", "explain", "init", "logs", "monitoring", "open", "ready"),
+    *("clients", "completion", "down", "drain", "edit", "explain", "init", "logs", "monitoring", "open", "ready"),
     *("schema", "rollback", "ssh", "support-bundle", "unlock", "up", "upgrade", "users"),
 )
 
@@ -195,6 +195,7 @@ def test_json_where_there_is_none(command: str, fleets: Path) -> None:
         "explain": ["LH031"],
         "init": [fleets / "new"],
         "rollback": ["one"],
+        "down": ["one"],
         "drain": ["one.chat"],
         "ready": ["one.chat"],
         "support-bundle": ["-o", fleets / "new"],
