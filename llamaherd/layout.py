@@ -208,7 +208,7 @@ OF_THE_SYSTEM = (
     *(PurePosixPath("/etc/apt"), APT_ARCHIVES, DRIVER_LOADED.parent),
     *(UNITS, BESIDE_UNITS, TIMER_STAMPS),
 )
-"""Folders of the system. `herd down` removes units of llamaherd from them. Settings of packages stay, as packages do."""
+"""Folders of the system. `herd down` removes llamaherd's units from them. Settings of packages stay, as packages do."""
 OWN_PREFIX = "llamaherd-"
 """The prefix of all units and containers but those of servers."""
 

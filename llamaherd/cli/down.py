@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from llamaherd.cli.common import inventory_option, lock_wait_option, quiet_option, rig_argument
+from llamaherd.cli.common import inventory_option, lock_wait_option, quiet_option, rig_argument, yes_option
 
 
 @click.command()
 @rig_argument
 @click.option("--purge", is_flag=True, help="Also remove models, engines, accounts, state and logs.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option("Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @lock_wait_option
 @quiet_option
@@ -24,8 +24,8 @@ def down(inventory: Path | None, /, **options: Any) -> None:
 
     Removed are the servers with their units, containers, keys and accounts, the gateway and its virtual address, the
     chat page, monitoring, timers, and the power settings of GPUs. Models, engines, state and logs stay, so that `herd
-    up` starts the servers again without a download or a build. --purge removes them as well, with the conversations of the chat page, the
-    metrics of Prometheus, the releases for a rollback, and all programs of llamaherd.
+    up` starts the servers again without a download or a build. --purge removes them as well, with the conversations of
+    the chat page, the metrics of Prometheus, the releases for a rollback, and all programs of llamaherd.
 
     Packages, NVIDIA's driver, CUDA and Docker stay, with their settings and repositories. What another program uses
     stays, too, such as a model that is named in a script.

@@ -18,10 +18,14 @@ from llamaherd.cli.common import (
     confirm_or_exit,
     echo,
     inventory_option,
+    is_quiet,
     json_option,
     lock_wait_option,
+    progress,
+    quiet_option,
     read_or_exit,
     rigs_argument,
+    yes_option,
 )
 from llamaherd.cli.rigs import print_changes, roles_or_exit
 from llamaherd.cli.run_screen import print_done
@@ -99,12 +103,20 @@ def _print_releases(name: str, releases: dict[int, Release]) -> None:
 @click.option(
     "--to", "number", type=click.IntRange(1, 10**9), metavar="N", help="The release. Default: the previous one."
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for a confirmation.")
+@yes_option("Do not ask for a confirmation.")
+@click.option("--dry-run", is_flag=True, help="Show the changes, and make none.")
 @lock_wait_option
+@quiet_option
 @inventory_option
 @click.pass_obj
 def rollback(
-    inventory: Path | None, rig: str, instance: str | None, number: int | None, yes: bool, lock_wait: int
+    inventory: Path | None,
+    rig: str,
+    instance: str | None,
+    number: int | None,
+    yes: bool,
+    dry_run: bool,
+    lock_wait: int,
 ) -> None:
     """Restore the servers of an earlier release.
 
@@ -122,12 +134,13 @@ def rollback(
     path = inventory_path(inventory)
     one = read_or_exit(lambda: declared_rigs(path, (rig,))).rigs[rig]
     asks = not yes and sys.stdin.isatty() and sys.stderr.isatty()
-    with _host_lock(one, path, asks) as host_lock:
+    with _host_lock(one, path, asks or dry_run) as host_lock:
         back = _prepare(one, roles_or_exit(inventory), instance, number, host_lock)
-        if not _confirm_changes(rig, back, asks):
+        if not _print_rollback(rig, back, asks or dry_run) or dry_run:
             return
+        confirm_or_exit(not asks, "nothing was changed")
         _apply(path, one, back, lock_wait, host_lock)
-    echo(f"{rig}: the inventory is unchanged; the next `herd up` applies it again", err=True)
+    progress(f"{rig}: the inventory is unchanged; the next `herd up` applies it again")
 
 
 def _load_pyinfra() -> None:
@@ -164,8 +177,8 @@ def _prepare(
         sys.exit(FAILED)
 
 
-def _confirm_changes(rig: str, back: PreparedRollback, asks: bool) -> bool:
-    """Print the changes and ask. Return False if there is nothing to do; end the program on problems or a no."""
+def _print_rollback(rig: str, back: PreparedRollback, shown: bool) -> bool:
+    """Print the changes. Return False if there is nothing to do; end the program on problems."""
     for problem in back.outlook.problems:
         echo(f"{rig}: {problem}", err=True)
     if back.outlook.problems:
@@ -173,9 +186,9 @@ def _confirm_changes(rig: str, back: PreparedRollback, asks: bool) -> bool:
     if not back.outlook.changes:
         echo(f"{rig}: already at release {back.number}, nothing to do")
         return False
-    echo(f"{rig}: rollback to release {back.number}")
-    print_changes(rig, back.outlook)
-    confirm_or_exit(not asks, "nothing was changed")
+    if shown or not is_quiet():
+        echo(f"{rig}: rollback to release {back.number}")
+        print_changes(rig, back.outlook)
     return True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
@@ -59,8 +59,8 @@ class Removal:
 
     rig: Rig
     plan: Plan
-    preview: Preview = Preview()
-    installed: Installed = Installed()
+    preview: Preview = field(default_factory=Preview)
+    installed: Installed = field(default_factory=Installed)
     stored: Stored | None = None
     others: tuple[str, ...] = ()
 

@@ -25,6 +25,7 @@ from llamaherd.cli.common import (
     measuring_or_exit,
     print_findings,
     read_or_exit,
+    yes_option,
 )
 from llamaherd.cli.rigs import roles_or_exit
 from llamaherd.cli.screened_run import print_failures, run_screened_within
@@ -236,7 +237,7 @@ def _upgraded_lock(path: Path, upgrade: tuple[str, ...]) -> Lock:
     shell_complete=complete_rigs,
     help="Write nothing: measure the upgraded servers on this rig.",
 )
-@click.option("-y", "--yes", is_flag=True, help="With --try: do not ask for a confirmation.")
+@yes_option("With --try: do not ask for a confirmation.")
 @lock_wait_option
 @inventory_option
 @json_option

@@ -50,9 +50,7 @@ def run_screened(
     return ScreenedRun(result, screen)
 
 
-def run_screened_within(
-    planned: Mapping[str, tuple[Rig, Plan]], path: Path, options: RunOptions
-) -> ScreenedRun:
+def run_screened_within(planned: Mapping[str, tuple[Rig, Plan]], path: Path, options: RunOptions) -> ScreenedRun:
     """Apply plans as `run_screened` does, in a command that goes on after it with its own handlers of signals."""
     handlers = {each: signal.getsignal(each) for each in END_SIGNALS}
     try:

@@ -25,6 +25,7 @@ from llamaherd.cli.common import (
     lock_wait_option,
     measuring_or_exit,
     read_or_exit,
+    yes_option,
 )
 from llamaherd.cli.compare import parse_budget
 from llamaherd.cli.rigs import roles_or_exit
@@ -109,7 +110,7 @@ class TuneOptions:
 )
 @click.option("--apply", "applying", is_flag=True, help="Write the best settings to the inventory.")
 @click.option("--again", is_flag=True, help="Search again, even if the same search is finished.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for a confirmation.")
+@yes_option("Do not ask for a confirmation.")
 @lock_wait_option
 @inventory_option
 @json_option

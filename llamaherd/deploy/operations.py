@@ -321,7 +321,7 @@ def record_run() -> Commands:
 
 
 def selected_roles() -> tuple[Role, ...]:
-    """Return the roles of this run in their order: all roles, those that the run is limited to, or those that remove."""
+    """Return the roles of this run in their order: all, those that it is limited to, or those of a removal."""
     selected, roles = host.data.rig_roles, all_roles(Path(host.data.inventory))
     if host.data.rig_removing:
         return removing_roles(roles)

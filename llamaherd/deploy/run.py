@@ -41,7 +41,9 @@ RigHost = tuple[str, dict[str, Any]]
 CONNECTOR = "llamaherd"
 """The name of our connector in pyproject.toml."""
 
-INTERRUPTED = "\ninterrupted; a step that runs on a host finishes or is rolled back there; run the command again to resume\n"
+INTERRUPTED = (
+    "\ninterrupted; a step that runs on a host finishes or is rolled back there; run the command again to resume\n"
+)
 
 SHOW_CURSOR = "\x1b[?25h"
 """Ends what a live line does to a terminal (DECTCEM)."""

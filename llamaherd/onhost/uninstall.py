@@ -22,7 +22,6 @@ from llamaherd.layout import (
     OURS_ALONE,
     OWN_PREFIX,
     PRESETS,
-    PROGRAMS,
     SET_ASIDE,
     TIMER_STAMPS,
     UNITS,
@@ -147,7 +146,9 @@ def _paths(store: str, spared: tuple[str, ...], system: System) -> Iterator[str]
         names = system.names(store)
         rests = [name for name in names if _is_rest(name)]
         # A folder of the user's choice, which may have been there before.
-        yield from [store] if names == rests and store not in spared and names else [f"{store}/{each}" for each in rests]
+        yield from (
+            [store] if names == rests and store not in spared and names else [f"{store}/{each}" for each in rests]
+        )
 
 
 def _removable(path: str, spared: tuple[str, ...], system: System) -> Iterator[str]:

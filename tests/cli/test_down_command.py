@@ -48,7 +48,7 @@ for user in {" ".join(ACCOUNTS)}; do useradd --system --no-create-home "$user"; 
 for file in {" ".join(FILES)}; do mkdir -p "${{file%/*}}"; echo much >"$file"; done
 printf '7\\t%s\\t{SUM}\\tm.gguf\\n' "$(stat -c %.9Y {MODEL}/m.gguf)" >{MODEL}/.manifest
 """
-LEFT = f"""
+LEFT = """
 find /etc /opt /run/llamaherd /srv /var/cache /var/lib /var/log -name '*llama*' -print 2>/dev/null
 getent passwd | grep '^llama' || :
 """
@@ -80,11 +80,11 @@ def inventory(tmp_path: Path) -> Path:
     return path
 
 
-def down(inventory: Path, *words: str, before: str = ":", times: int = 1) -> Ended:
+def down(inventory: Path, *words: str, before: str = ":", after: str = ":", times: int = 1) -> Ended:
     """Run it on a machine that is set up, so many times; return the last."""
     herd = shlex.join([HERD, "-i", str(inventory), "down", *words])
     runs = "\n".join([f"{herd} </dev/null >/dev/null 2>&1"] * (times - 1))
-    script = f"{SET_UP}\n{before}\nset +e\n{runs}\n{herd} </dev/null\ncode=$?\necho @\n{LEFT}\nexit $code"
+    script = f"{SET_UP}\n{before}\nset +e\n{runs}\n{herd} </dev/null\ncode=$?\n{after}\necho @\n{LEFT}\nexit $code"
     ended = subprocess.run(["unshare", "-m", "sh", "-s"], input=script, capture_output=True, text=True, check=False)
     assert "Traceback" not in ended.stderr
     out, _, left = ended.stdout.partition("@\n")
@@ -99,7 +99,7 @@ def test_it_shows_what_would_go_and_what_would_stay(inventory: Path) -> None:
     for line in ("unit llamaherd-fetch.service", "account llama-build", f"model {MODEL_FOLDER}  5 B"):
         assert f"  - {line}" in lines
     assert any(line.startswith(f"  - folder {STATE}  ") for line in lines)
-    assert [line for line in lines if line.startswith("  - engines  1 build, 1 source, ")]
+    assert [line for line in lines if line.startswith("  - engines  1 build, 1 source, ")], lines
     stays = lines[lines.index("here: this stays") + 1 :]
     assert stays[0].startswith("  packages, NVIDIA's driver, CUDA and Docker")
     assert {str(STATE), str(BUILDS.parent), f"{UNITS}/llamaherd-fetch.service"} <= ended.left
@@ -127,11 +127,13 @@ def test_a_purge_leaves_packages_alone_and_a_second_run_finds_nothing(inventory:
 
 def test_what_another_program_uses_stays_with_the_reason(inventory: Path) -> None:
     used = f"echo 'ExecStart=/usr/bin/x {MODEL}/m.gguf' >{UNITS}/mine.service"
-    ended = down(inventory, "here", "--purge", "--yes", "--quiet", before=used)
-    assert ended.code == 1
-    assert ended.out == ""
-    assert ended.err == "here: not everything was removed; run the command again to resume\n"
-    assert {str(DEFAULT_STORE.parent), str(MODEL)} & ended.left
+    again = f"{shlex.join([HERD, '-i', str(inventory), 'down', 'here', '--purge', '--yes', '-q'])} </dev/null"
+    ended = down(inventory, "here", "--purge", "--yes", before=used, after=f"{again}; cat {MODEL}/m.gguf")
+    assert ended.code == 0, ended.err
+    first, _, second = ended.out.partition("here \N{CHECK MARK} removed in ")
+    assert f"  model {MODEL_FOLDER}: unit mine.service uses it\n" in first
+    assert second.splitlines()[1:] == ["here: nothing to remove", "much"]
+    assert ended.left == {APT_FILE, "/run/llamaherd", str(STATE)}
 
 
 def test_without_a_terminal_it_needs_a_yes(inventory: Path) -> None:

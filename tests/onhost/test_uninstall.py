@@ -121,7 +121,11 @@ def set_up(**more: Any) -> SetUpHost:
     # Builds, preset files, models and files that were set aside: others decide on these.
     apart = {str(BUILDS), str(DEFAULT_STORE), str(PRESETS), str(SET_ASIDE)}
     files = {path: each for path, each in files.items() if path not in apart}
-    units = {FETCH_UNIT: Running("active"), "llamaherd-build-x.service": Running("active"), "ssh.service": Running("active")}
+    units = {
+        FETCH_UNIT: Running("active"),
+        "llamaherd-build-x.service": Running("active"),
+        "ssh.service": Running("active"),
+    }
     containers = {"llamaherd-beside-x": Running("running"), "nginx": Running("running")}
     given: dict[str, Any] = {"units": units, "containers": containers, "accounts": {*ACCOUNTS, GATEWAY_USER, "ann"}}
     return SetUpHost({}, files=files, **given | more)

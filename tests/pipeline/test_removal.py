@@ -20,8 +20,8 @@ from llamaherd.role.preflight import Refusal
 from roles import ROLES
 from tests.render.plans import CHATTING, HELD, SHARING, WATCHING
 from tests.support.fake import run
-from tests.support.own_role import write_example
 from tests.support.ours import parse_state
+from tests.support.own_role import write_example
 from tests.support.rigs import KEY, changed, converged, cpu_rig, planned
 
 CPU = Rig.model_validate(cpu_rig())
