@@ -181,6 +181,11 @@ DIRECT_GROUP = 2_009_999_999
 APT_ARCHIVES = PurePosixPath("/var/cache/apt/archives")
 """apt's archive of installed packages."""
 
+LOGS = PurePosixPath("/var/log/llamaherd")
+APT_LOG, BASE_IMAGE_LOG = LOGS / "apt.log", LOGS / "base-image.log"
+COMPOSE_LOG, CHAT_LOG = PurePosixPath("/run/llamaherd-compose.log"), PurePosixPath("/run/llamaherd-chat.log")
+"""The output of the last `docker compose`. A reboot removes them."""
+
 RELEASES = STATE / "releases"
 """The releases of this host, each a file named by its number, and its plan."""
 WRITTEN = STATE / "written"
@@ -193,6 +198,19 @@ SET_ASIDE = STATE / "set-aside"
 
 GPU_CHECK = LIBEXEC / "gpu-check"
 """The program that checks the GPUs of processes."""
+
+OURS_ALONE = (
+    *(KEYS.parent, CACHE, CHAT_DATA, FIGURES_DATA, MONITORING_DATA, LOGS),
+    *(LOCKS.parent, GATEWAY_RUN, ADDRESS_RUN, COMPOSE_LOG, CHAT_LOG, STATE, BUILDS.parent),
+)
+"""The folders and files that llamaherd alone uses. `herd down --purge` removes them with everything in them."""
+OF_THE_SYSTEM = (
+    *(PurePosixPath("/etc/apt"), APT_ARCHIVES, DRIVER_LOADED.parent),
+    *(UNITS, BESIDE_UNITS, TIMER_STAMPS),
+)
+"""Folders of the system. `herd down` removes llamaherd's units from them. Settings of packages stay, as packages do."""
+OWN_PREFIX = "llamaherd-"
+"""The prefix of all units and containers but those of servers."""
 
 _CONTAINER_UIDS = range(2_010_000_000, 2_110_000_000)
 """Ids that no program assigns: above subordinate ids (login.defs: to 600,100,000), systemd's containers (UIDS-GIDS in

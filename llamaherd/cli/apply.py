@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from llamaherd.cli.common import FAILED, confirm_or_exit, counted, echo
+from llamaherd.cli.common import FAILED, confirm_or_exit, counted, echo, is_quiet, progress
 from llamaherd.cli.locking import lock_new_names
-from llamaherd.cli.preview import read_saved_or_exit, require_saved_or_exit
+from llamaherd.cli.preview import CHANGES, PlanOptions, read_saved_or_exit, require_saved_or_exit, run_plan
 from llamaherd.cli.rigs import (
     plans_or_exit,
     previews_or_exit,
@@ -23,7 +22,8 @@ from llamaherd.cli.rigs import (
     print_problems,
     roles_or_exit,
 )
-from llamaherd.cli.run_screen import failure_lines, marks, next_command, print_done, run_screen
+from llamaherd.cli.run_screen import next_command, print_done
+from llamaherd.cli.screened_run import hide_progress, print_failures, run_screened
 from llamaherd.deploy.proposals import proposed_changes
 from llamaherd.diagnostics.findings import InventoryError, Place, nearest
 from llamaherd.inventory.schema import Rig
@@ -62,6 +62,7 @@ class UpOptions:
     retry: bool
     lock_wait: int
     verbose: int
+    dry_run: bool = False
     saved: SavedDiff | None = None
 
     def check_canary(self, rigs: Mapping[str, Rig]) -> None:
@@ -89,6 +90,11 @@ class PendingRun:
 def run_up(run: UpOptions) -> None:
     """Change the rigs to match their plans. End the program if some are not up to date."""
     run = _with_saved_diff(run)
+    if run.verbose and is_quiet():
+        raise click.UsageError("-q prints less and -v prints more; leave out one")
+    if run.dry_run:
+        _show_changes(run)
+        return
     if not run.locked:
         lock_new_names(run.inventory, run.rigs)
     pending = _without_preview(run) if run.verbose > 1 and not run.saved else _preview_rigs(run)
@@ -98,8 +104,29 @@ def run_up(run: UpOptions) -> None:
         if run.verbose:
             echo("some hosts are not up to date: the reason is above; run `herd up` again to resume", err=True)
         sys.exit(FAILED)
-    if pending.planned and not run.verbose:
+    if pending.planned and not (run.verbose or is_quiet()):
         echo(f"next: {next_command(pending.planned, pending.paused)}")
+
+
+def _show_changes(run: UpOptions) -> None:
+    """Print the changes as `herd plan` does. End the program with 1 on a problem."""
+    if run.plan_file:
+        raise click.UsageError("--plan applies saved changes; leave it out, or --dry-run")
+    options = PlanOptions(
+        inventory=run.inventory,
+        rigs=run.rigs,
+        as_json=False,
+        only=run.only,
+        save=None,
+        metrics=None,
+        tell=False,
+        verbose=run.verbose > 0,
+    )
+    try:
+        run_plan(options)
+    except SystemExit as ended:
+        if ended.code != CHANGES:
+            raise
 
 
 def _with_saved_diff(run: UpOptions) -> UpOptions:
@@ -145,15 +172,17 @@ def _preview_rigs(run: UpOptions) -> PendingRun:
     if run.saved and run.plan_file:
         require_saved_or_exit(run.plan_file, run.saved, planned, found)
     causes = query_causes(planned, found, roles_or_exit(run.inventory))
+    disturbs = any(change.action in DISTURBING for each in found.values() for change in each.changes)
     for name, each in found.items():
         for note in each.notes:
-            echo(f"{name}: {note}", err=True)
+            progress(f"{name}: {note}")
         if each.as_planned:
             echo(f"{name}: up to date, nothing to do")
-        elif each.changes:
+        elif each.changes and (disturbs or not is_quiet()):
             print_changes(name, each, causes.get(name, ()), verbose=run.verbose > 0)
-        print_left_out(name, each)
-    if any(change.action in DISTURBING for each in found.values() for change in each.changes):
+        if not is_quiet():
+            print_left_out(name, each)
+    if disturbs:
         confirm_or_exit(run.yes or run.saved is not None, "nothing was changed")
     left = {name: each for name, each in planned.items() if not found[name].as_planned}
     changing = frozenset(name for name in left if found[name].changes)
@@ -166,8 +195,7 @@ def _apply(run: UpOptions, pending: PendingRun) -> bool:
     # A refused run, or one with nothing to do, does not load pyinfra.
     from llamaherd.deploy.run import RunOptions
 
-    if not (run.verbose and sys.stderr.isatty()):
-        os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
+    hide_progress(verbose=run.verbose > 0)
     options = RunOptions(pending.changing, retry=run.retry, lock_wait=run.lock_wait)
     path = inventory_path(run.inventory)
     fleet = survey_fleet_file(inventory_folder(path)).declared
@@ -176,7 +204,7 @@ def _apply(run: UpOptions, pending: PendingRun) -> bool:
     failed: tuple[str, ...] = ()
     for wave in steps:
         if wave.of > 1:
-            echo(f"--> {wave}", err=True)
+            progress(f"--> {wave}")
         planned = {name: pending.planned[name] for name in wave.rigs}
         failed = _apply_wave(run, planned, path, pending, options)
         unplanned = () if failed or wave.last else _out_of_sync(run, planned)
@@ -194,37 +222,23 @@ def _apply_wave(
     options: RunOptions,
 ) -> tuple[str, ...]:
     """Change the rigs of a wave, and print what came of it. Return the rigs that failed."""
-    from llamaherd.deploy.run import deploy, deploy_on, load_pyinfra
-
     if run.verbose:
+        from llamaherd.deploy.run import deploy
+
         return deploy(planned, path, run.verbose - 1, pending.unreached, options)
-    load_pyinfra()  # before the screen starts a thread
-    with run_screen(planned) as screen:
-        result = deploy_on(screen, planned, path, pending.unreached, options)
+    ended = run_screened(planned, path, options, pending.unreached)
+    speeds = ended.result.speeds
     for name, (rig, plan) in planned.items():
-        if name not in result.failed:
-            print_done(name, rig, plan, screen.seconds(name), result.speeds.get(name, {}), pending.paused.get(name, ()))
-    for name in result.failed:
-        failures = result.failures.get(name, ())
-        for line in (line for failure in failures for line in failure_lines(name, failure)):
-            echo(line, err=True)
-        if not failures:
-            # An operation of a fleet's own role, or pyinfra itself.
-            echo(printed_of(name, result.output), err=True)
-            echo(f"{name} {marks()[1]} the reason is above; `herd up {name} -v` shows all of the run", err=True)
-    return result.failed
-
-
-def printed_of(rig: str, output: str) -> str:
-    """Return what pyinfra has printed of a rig; all of it, if it has printed nothing of that rig."""
-    lines = output.strip().splitlines()
-    own = [line for line in lines if f"[{rig}]" in line]
-    return "\n".join(own or lines)
+        if name not in ended.failed:
+            seconds, paused = ended.screen.seconds(name), pending.paused.get(name, ())
+            print_done(name, rig, plan, seconds, speeds.get(name, {}), paused)
+    print_failures(ended)
+    return ended.failed
 
 
 def _out_of_sync(run: UpOptions, planned: Mapping[str, tuple[Rig, Plan]]) -> tuple[str, ...]:
     """Inspect the rigs of a wave again. Print what is still out of sync, and return the names of those rigs."""
-    echo(f"--> Inspecting {counted(len(planned), 'host')} again...", err=True)
+    progress(f"--> Inspecting {counted(len(planned), 'host')} again...")
     rigs = {name: rig for name, (rig, _) in planned.items()}
     roles = roles_or_exit(run.inventory)
     propose = partial(proposed_changes, inventory_path(run.inventory))

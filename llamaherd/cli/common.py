@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
+QUIET, LIMIT = "llamaherd.quiet", "llamaherd.limit"
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 FEWEST_COLUMNS = 40
 """The width for which findings are printed on a narrower terminal."""
@@ -49,6 +50,17 @@ def _store_json(context: click.Context, _parameter: click.Parameter, value: bool
     context.meta[JSON] = value or context.meta.get(JSON, False)
     context.meta[COMMAND] = " ".join(context.command_path.split()[1:])
     return bool(context.meta[JSON])
+
+
+def _store_quiet(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    """Store whether only errors and results are printed."""
+    context.meta[QUIET] = value
+
+
+def is_quiet() -> bool:
+    """Return whether the running command prints only errors and its result."""
+    context = click.get_current_context(silent=True)
+    return bool(context and context.meta.get(QUIET))
 
 
 keep_option = click.option(
@@ -75,12 +87,12 @@ lock_wait_option = click.option(
     show_default=True,
     help="How long to wait for another run on a host.",
 )
-json_option = click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    callback=_store_json,
-    help="Print one JSON document.",
+quiet_option = click.option(
+    "-q", "--quiet", is_flag=True, expose_value=False, callback=_store_quiet, help="Print only errors and the result."
+)
+json_option = click.option("--json", "as_json", is_flag=True, callback=_store_json, help="Print one JSON document.")
+json_lines_option = click.option(
+    "--json", "as_json", is_flag=True, callback=_store_json, help="Print a JSON object for each line."
 )
 
 
@@ -119,7 +131,38 @@ def complete_parts(context: click.Context, _parameter: click.Parameter, typed: s
     return [CompletionItem(name) for name in sorted(instances | roles) if name.startswith(typed)]
 
 
-rigs_argument = click.argument("rigs", metavar="[RIG]...", nargs=-1, shell_complete=complete_rigs)
+def _limited_rigs(context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the rigs that are named as arguments and by `--limit`, which Ansible and pyinfra have."""
+    return (*value, *context.meta.get(LIMIT, ()))
+
+
+def _store_limit(context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> None:
+    context.meta[LIMIT] = tuple(name for words in value for name in words.split(",") if name)
+
+
+def rigs_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument with the names of rigs, none for all, and `--limit`, another spelling of it."""
+    argument = click.argument(
+        "rigs", metavar="[RIG]...", nargs=-1, shell_complete=complete_rigs, callback=_limited_rigs
+    )
+    option = click.option(
+        "--limit",
+        metavar="RIG",
+        multiple=True,
+        is_eager=True,
+        expose_value=False,
+        shell_complete=complete_rigs,
+        callback=_store_limit,
+        help="The same as the argument RIG. Repeatable, or with commas.",
+    )
+    return argument(option(command))
+
+
+def yes_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option that answers the question of a command before it is asked."""
+    return click.option("-y", "--yes", "--force", "yes", is_flag=True, help=text)
+
+
 rig_argument = click.argument("rig", shell_complete=complete_rigs)
 instance_argument = click.argument("instance", required=False, shell_complete=complete_instances)
 only_option = click.option(
@@ -198,6 +241,12 @@ def print_error(error: Exception) -> None:
 def echo(text: str, *, err: bool = False) -> None:
     """Print a text without control characters: it may contain text of a host or a model."""
     click.echo(plain(text), err=err)
+
+
+def progress(text: str) -> None:
+    """Print on stderr what a command does, unless it is quiet."""
+    if not is_quiet():
+        echo(text, err=True)
 
 
 def print_findings(

@@ -26,6 +26,7 @@ from llamaherd.cli.common import (
     measuring_or_exit,
     print_findings,
     read_or_exit,
+    yes_option,
 )
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import roles_or_exit
@@ -116,7 +117,7 @@ class CompareOptions:
     help="The workloads; also copy-edit, extract and reasoning.",
 )
 @click.option("--beside", is_flag=True, help="Do not stop the current server, if there is memory for both.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for a confirmation.")
+@yes_option("Do not ask for a confirmation.")
 @lock_wait_option
 @inventory_option
 @json_option

@@ -42,6 +42,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "restart": "Restart a server, or all servers of a rig.",
         "pause": "Stop a server for some time, so that its GPUs are free.",
         "resume": "End the pause of a server, or of all servers of a rig.",
+        "down": "Remove servers, gateway and monitoring from a host.",
     },
     "Look": {
         "status": "Show servers, streams, speeds and GPUs of the fleet.",

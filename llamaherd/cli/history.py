@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,13 +17,19 @@ from llamaherd.cli.common import (
     confirm_or_exit,
     echo,
     inventory_option,
+    is_quiet,
     json_option,
     lock_wait_option,
+    progress,
+    quiet_option,
     read_or_exit,
     rigs_argument,
+    yes_option,
 )
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import print_changes, roles_or_exit
+from llamaherd.cli.run_screen import print_done
+from llamaherd.cli.screened_run import print_failures, run_screened
 from llamaherd.cli.targets import rig_or_target_argument, second_word_argument, split_words
 from llamaherd.host.host_lock import HostLock
 from llamaherd.host.remote import RemoteError
@@ -98,12 +103,20 @@ def _print_releases(name: str, releases: dict[int, Release]) -> None:
 @click.option(
     "--to", "number", type=click.IntRange(1, 10**9), metavar="N", help="The release. Default: the previous one."
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for a confirmation.")
+@yes_option("Do not ask for a confirmation.")
+@click.option("--dry-run", is_flag=True, help="Show the changes, and make none.")
 @lock_wait_option
+@quiet_option
 @inventory_option
 @click.pass_obj
 def rollback(
-    inventory: Path | None, rig: str, instance: str | None, number: int | None, yes: bool, lock_wait: int
+    inventory: Path | None,
+    rig: str,
+    instance: str | None,
+    number: int | None,
+    yes: bool,
+    dry_run: bool,
+    lock_wait: int,
 ) -> None:
     """Restore the servers of an earlier release.
 
@@ -121,12 +134,13 @@ def rollback(
     path = inventory_path(inventory)
     one = read_or_exit(lambda: declared_rigs(path, (rig,))).rigs[rig]
     asks = not yes and sys.stdin.isatty() and sys.stderr.isatty()
-    with _host_lock(one, path, asks) as host_lock:
+    with _host_lock(one, path, asks or dry_run) as host_lock:
         back = _prepare(one, roles_or_exit(inventory), instance, number, host_lock)
-        if not _confirm_changes(rig, back, asks):
+        if not _print_rollback(rig, back, asks or dry_run) or dry_run:
             return
+        confirm_or_exit(not asks, "nothing was changed")
         _apply(path, one, back, lock_wait, host_lock)
-    echo(f"{rig}: the inventory is unchanged; the next `herd up` applies it again", err=True)
+    progress(f"{rig}: the inventory is unchanged; the next `herd up` applies it again")
 
 
 def _load_pyinfra() -> None:
@@ -163,8 +177,8 @@ def _prepare(
         sys.exit(FAILED)
 
 
-def _confirm_changes(rig: str, back: PreparedRollback, asks: bool) -> bool:
-    """Print the changes and ask. Return False if there is nothing to do; end the program on problems or a no."""
+def _print_rollback(rig: str, back: PreparedRollback, shown: bool) -> bool:
+    """Print the changes. Return False if there is nothing to do; end the program on problems."""
     for problem in back.outlook.problems:
         echo(f"{rig}: {problem}", err=True)
     if back.outlook.problems:
@@ -172,20 +186,21 @@ def _confirm_changes(rig: str, back: PreparedRollback, asks: bool) -> bool:
     if not back.outlook.changes:
         echo(f"{rig}: already at release {back.number}, nothing to do")
         return False
-    echo(f"{rig}: rollback to release {back.number}")
-    print_changes(rig, back.outlook)
-    confirm_or_exit(not asks, "nothing was changed")
+    if shown or not is_quiet():
+        echo(f"{rig}: rollback to release {back.number}")
+        print_changes(rig, back.outlook)
     return True
 
 
 def _apply(path: Path, rig: Rig, back: PreparedRollback, lock_wait: int, host_lock: HostLock | None) -> None:
-    from llamaherd.deploy.run import RunOptions, deploy
+    from llamaherd.deploy.run import RunOptions
     from llamaherd.deploy.run_state import HeldLock
 
-    if not sys.stderr.isatty():
-        os.environ.setdefault("PYINFRA_PROGRESS", "off")  # its spinner fills a log with escape codes
     held = HeldLock(host_lock, back.seen, back.seen_at) if host_lock and back.seen_at is not None else None
     asked = RunOptions(frozenset([rig.rig]), True, ROLLBACK_ROLES, back.number, lock_wait, held)
-    if deploy({rig.rig: (rig, back.plan)}, path, 0, {}, asked):
-        echo("the rollback failed; the reason is above", err=True)
+    ended = run_screened({rig.rig: (rig, back.plan)}, path, asked)
+    print_failures(ended)
+    if ended.failed:
         sys.exit(FAILED)
+    speeds = ended.result.speeds.get(rig.rig, {})
+    print_done(rig.rig, rig, back.plan, ended.screen.seconds(rig.rig), speeds, back.outlook.paused)

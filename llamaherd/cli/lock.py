@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,14 +25,15 @@ from llamaherd.cli.common import (
     measuring_or_exit,
     print_findings,
     read_or_exit,
+    yes_option,
 )
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import roles_or_exit
+from llamaherd.cli.screened_run import print_failures, run_screened_within
 from llamaherd.deploy.origin import origin
 from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.fleet.drain import drained
 from llamaherd.host.remote import Remote
-from llamaherd.host.signals import END_SIGNALS
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockError, lock_held, write_lock
 from llamaherd.lock.resolver import LockOutcome, lock_fleet, value_places
@@ -120,18 +120,13 @@ def _plan_trial(
 
 def _install(trial: LockTrial, lock_wait: int) -> None:
     """Build and fetch the new versions, as `herd up --only engines --only models` does. Raise UserError."""
-    from llamaherd.deploy.run import RunOptions, deploy
+    from llamaherd.deploy.run import RunOptions
 
     roles, name = roles_or_exit(trial.inventory), trial.rig.rig
     part = plans(trial.path, roles, (name,), locked=trial.lock, deploying=True, only=TRIAL_ROLES, texts=trial.texts)
-    handlers = {each: signal.getsignal(each) for each in END_SIGNALS}
-    try:
-        failed = deploy(part, trial.path, 0, {}, RunOptions(lock_wait=lock_wait))
-    finally:
-        # A run of pyinfra sets its own handlers, whose message is about `herd up`.
-        for each, handler in handlers.items():
-            signal.signal(each, handler)
-    if failed:
+    ended = run_screened_within(part, trial.path, RunOptions(lock_wait=lock_wait))
+    print_failures(ended)
+    if ended.failed:
         raise UserError("the new versions could not be installed", "the reason is above; run it again to resume")
     _require_served(trial)
 
@@ -241,7 +236,7 @@ def _upgraded_lock(path: Path, upgrade: tuple[str, ...]) -> Lock:
     shell_complete=complete_rigs,
     help="Write nothing: measure the upgraded servers on this rig.",
 )
-@click.option("-y", "--yes", is_flag=True, help="With --try: do not ask for a confirmation.")
+@yes_option("With --try: do not ask for a confirmation.")
 @lock_wait_option
 @inventory_option
 @json_option

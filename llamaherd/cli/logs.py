@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from llamaherd.cli.common import inventory_option
+from llamaherd.cli.common import inventory_option, json_lines_option
 from llamaherd.cli.targets import optional_target_argument
 from llamaherd.onhost.server_control import MOST_LINES
 from llamaherd.text.numbers import parse_duration
@@ -26,6 +26,7 @@ class LogsOptions:
     since: int | None
     grep: str
     lines: int | None
+    as_json: bool = False
 
 
 def _parse_since(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
@@ -49,6 +50,7 @@ def _parse_since(_context: click.Context, _parameter: click.Parameter, value: st
     help=f"Only the last N lines, at most {MOST_LINES:,}. Default: {DEFAULT_LINES}, with --since all.",
 )
 @inventory_option
+@json_lines_option
 @click.pass_obj
 def logs(inventory: Path | None, /, **options: Any) -> None:
     """Print the log of a server.
@@ -56,6 +58,9 @@ def logs(inventory: Path | None, /, **options: Any) -> None:
     The log is the journal of the server's unit, or the log of its container. Times are in the time zone of this
     machine. Control characters are removed, and the server's API key is replaced by `[key]`. --grep searches the last
     100,000 lines.
+
+    With --json, each line of the log is an object with `rig`, `instance`, `at` and `text`. `at` is in UTC, or null if
+    the line has no time.
 
     Without an instance, the inventory must have only one server.
 
@@ -68,6 +73,7 @@ def logs(inventory: Path | None, /, **options: Any) -> None:
       herd logs duo/chat -f                 the same, then new lines
       herd logs duo/chat --since 10m        the last ten minutes
       herd logs duo/chat --grep error -n 5  the last five lines with `error`
+      herd logs duo/chat -f --json          new lines, for a program
     """
     from llamaherd.cli.server_logs import print_log  # late: the help needs none of it
 

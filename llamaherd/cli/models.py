@@ -20,6 +20,7 @@ from llamaherd.cli.common import (
     keep_option,
     require_yes,
     rigs_argument,
+    yes_option,
 )
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import plans_or_exit
@@ -101,7 +102,7 @@ def list_(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
 
 @models.command()
 @rigs_argument
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option("Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @keep_option
 @inventory_option

@@ -9,7 +9,18 @@ from typing import Any
 
 import click
 
-from llamaherd.cli.common import FAILED, echo, inventory_option, json_option, keep_option, require_yes, rigs_argument
+from llamaherd.cli.common import (
+    FAILED,
+    echo,
+    inventory_option,
+    is_quiet,
+    json_option,
+    keep_option,
+    quiet_option,
+    require_yes,
+    rigs_argument,
+    yes_option,
+)
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import plans_or_exit
 from llamaherd.host.remote import Remote, RemoteError
@@ -55,9 +66,10 @@ class Removed:
 
 @click.command()
 @rigs_argument
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option("Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @keep_option
+@quiet_option
 @inventory_option
 @json_option
 @click.pass_obj
@@ -76,7 +88,7 @@ def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: boo
     require_yes("anything", yes or dry_run, as_json)
     found, failed = _inspect_hosts(inventory, rigs, keep)
     going = {name: each for name, each in found.items() if each.frees}
-    if not as_json:
+    if not as_json and not (yes and is_quiet()):
         for name, each in found.items():
             _show(name, each)
     sure = not dry_run and going and (yes or click.confirm("Remove it?"))

@@ -8,7 +8,16 @@ from functools import partial
 from pathlib import Path
 
 from llamaherd.cli.change_lines import change_row, print_rows
-from llamaherd.cli.common import UNUSABLE, counted, echo, fail, print_findings, print_warnings_line, read_or_exit
+from llamaherd.cli.common import (
+    UNUSABLE,
+    counted,
+    echo,
+    fail,
+    print_findings,
+    print_warnings_line,
+    progress,
+    read_or_exit,
+)
 from llamaherd.deploy.proposals import proposed_changes
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.program import packed_program
@@ -97,7 +106,7 @@ def inspecting_or_exit(
 
     def connect(found: Mapping[str, Rig]) -> None:
         check_rigs(found)
-        echo(f"--> Inspecting {counted(len(found), 'host')}...", err=True)
+        progress(f"--> Inspecting {counted(len(found), 'host')}...")
         path = inventory_path(inventory)
         program = packed_program(inventory_folder(path) / "roles")
         hosts.append(Hosts(found, program, partial(proposed_changes, path)))

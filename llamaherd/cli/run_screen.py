@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from llamaherd.cli.change_lines import thing
-from llamaherd.cli.common import echo
+from llamaherd.cli.common import echo, is_quiet
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.log_reason import find_reason
 from llamaherd.onhost.servers import FailedSwitch
@@ -47,12 +47,13 @@ class HostRow:
 class RunScreen:
     """Shows the steps of hosts. `write` prints a line that stays; `draw` shows the live lines at once; `clock` is in s.
 
-    With `details`, lines of progress stay as well: in a log there is no live line.
+    With `details`, lines of progress stay as well: in a log there is no live line. If `quiet`, only notes are shown.
     """
 
     write: Callable[[str], None]
     clock: Callable[[], float] = monotonic
     details: bool = True
+    quiet: bool = False
     draw: Callable[[], None] = lambda: None
     rows: dict[str, HostRow] = field(default_factory=dict)
 
@@ -72,7 +73,7 @@ class RunScreen:
         """Show how long the step took, if that was long."""
         row = self.row(rig)
         seconds = self.clock() - row.step_began
-        if row.step and seconds >= LONG_STEP:
+        if row.step and seconds >= LONG_STEP and not self.quiet:
             self.write(f"{rig}: {row.step}: {show_seconds(seconds)}")
         row.step = row.detail = ""
 
@@ -109,9 +110,10 @@ def _step(change: Change) -> str:
 @contextmanager
 def run_screen(rigs: Mapping[str, object]) -> Iterator[RunScreen]:
     """Yield the screen of a run over these rigs: on a terminal with a live line for each, else with lines."""
-    if not sys.stderr.isatty():
+    quiet = is_quiet()
+    if quiet or not sys.stderr.isatty():
         stream = sys.stderr  # the run hides what others write to sys.stderr
-        screen = RunScreen(lambda line: print(line, file=stream, flush=True))
+        screen = RunScreen(lambda line: print(line, file=stream, flush=True), details=not quiet, quiet=quiet)
         for rig in rigs:
             screen.row(rig)
         yield screen

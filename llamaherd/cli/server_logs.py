@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -34,7 +35,7 @@ def print_log(options: LogsOptions) -> None:
     count = 0
     try:
         for line in _read_log(declared[target.rig], log_input(declared[target.rig], target, options)):
-            click.echo(line)
+            click.echo(json_line(target, line) if options.as_json else log_line(line))
             count += 1
     except UserError as error:
         fail(error, FAILED)
@@ -60,19 +61,32 @@ def log_input(rig: Rig, target: Target, options: LogsOptions) -> LogsInput:
 
 
 def _read_log(rig: Rig, given: LogsInput) -> Iterator[str]:
-    """Yield the lines of a log with their times. Raise UserError."""
+    """Yield the lines of a log as the host sends them, `SECONDS TAB TEXT`. Raise UserError."""
     patience = Patience.within(_SILENT_SECONDS, "printing a log")
     with Shell(rig.connect) as shell:
         for line in shell.converse("serve.logs.show", given, patience):
             patience.renew(_SILENT_SECONDS)
             if line:  # an empty line shows that the connection still exists
-                yield log_line(line)
+                yield line
 
 
 def log_line(line: str) -> str:
-    """Return a line of the host, `SECONDS TAB TEXT`, with its time in the time zone of this machine."""
+    """Return a line of the host with its time in the time zone of this machine."""
+    at, text = _parse_line(line)
+    return f"{at.astimezone():%Y-%m-%d %H:%M:%S}  {text}" if at else f"{'':19}  {text}"
+
+
+def json_line(target: Target, line: str) -> str:
+    """Return a line of the host as a JSON object, with its time in UTC."""
+    at, text = _parse_line(line)
+    value = {"rig": target.rig, "instance": target.instance, "at": at.isoformat() if at else None, "text": text}
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _parse_line(line: str) -> tuple[datetime | None, str]:
+    """Return the time of a line, None if it has no valid one, and its text without control characters."""
     seconds, _, text = line.partition("\t")
     text = shown(text.expandtabs(4))
     if not (seconds.isascii() and seconds.isdecimal() and int(seconds[:20]) < _MOST_TIME):
-        return f"{'':19}  {text}"
-    return f"{datetime.fromtimestamp(int(seconds), UTC).astimezone():%Y-%m-%d %H:%M:%S}  {text}"
+        return None, text
+    return datetime.fromtimestamp(int(seconds), UTC), text

@@ -23,6 +23,7 @@ from llamaherd.cli.common import (
     lock_wait_option,
     measuring_or_exit,
     read_or_exit,
+    yes_option,
 )
 from llamaherd.cli.compare import parse_budget
 from llamaherd.cli.envelope import Envelope, print_envelope
@@ -108,7 +109,7 @@ class TuneOptions:
 )
 @click.option("--apply", "applying", is_flag=True, help="Write the best settings to the inventory.")
 @click.option("--again", is_flag=True, help="Search again, even if the same search is finished.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for a confirmation.")
+@yes_option("Do not ask for a confirmation.")
 @lock_wait_option
 @inventory_option
 @json_option

@@ -7,7 +7,15 @@ from typing import Any
 
 import click
 
-from llamaherd.cli.common import complete_rigs, inventory_option, lock_wait_option, only_option, rigs_argument
+from llamaherd.cli.common import (
+    complete_rigs,
+    inventory_option,
+    lock_wait_option,
+    only_option,
+    quiet_option,
+    rigs_argument,
+    yes_option,
+)
 
 
 @click.command()
@@ -22,7 +30,8 @@ from llamaherd.cli.common import complete_rigs, inventory_option, lock_wait_opti
     metavar="FILE",
     help="Apply the changes that `herd plan --save FILE` saved, without a question, if they are still the same.",
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask before something is restarted, stopped or removed.")
+@yes_option("Do not ask before something is restarted, stopped or removed.")
+@click.option("--dry-run", is_flag=True, help="The same as `herd plan`: show the changes, and make none.")
 @click.option("--locked", is_flag=True, help="Refuse what the lock lacks, and do not write the lock.")
 @click.option("--retry", is_flag=True, help="Try a version again that was rolled back.")
 @lock_wait_option
@@ -32,6 +41,7 @@ from llamaherd.cli.common import complete_rigs, inventory_option, lock_wait_opti
     count=True,
     help="Also print reasons and all of the run (-v), facts (-vv), commands (-vvv) and their output (-vvvv).",
 )
+@quiet_option
 @inventory_option
 @click.pass_obj
 def up(inventory: Path | None, /, **options: Any) -> None:

@@ -7,16 +7,17 @@ from typing import Any
 
 import click
 
-from llamaherd.cli.common import inventory_option, lock_wait_option
+from llamaherd.cli.common import inventory_option, lock_wait_option, quiet_option, yes_option
 
 
 @click.command()
 @click.argument("names", metavar="[ENGINE|IMAGE|MODEL]...", nargs=-1)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option("Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Show the new versions and lines, and change nothing.")
 @click.option("--no-try", is_flag=True, help="Do not measure instances with a gate before the inventory changes.")
 @click.option("--no-apply", is_flag=True, help="Write the inventory and the lock, and change no host.")
 @lock_wait_option
+@quiet_option
 @inventory_option
 @click.pass_obj
 def upgrade(inventory: Path | None, /, **options: Any) -> None:

@@ -41,6 +41,7 @@ from llamaherd.pipeline.own_roles import all_roles, deploy_errors, load_deploy
 from llamaherd.pipeline.plan import role_parts, tasks_of
 from llamaherd.pipeline.preflight import file_size, files_to_send, local_sizes, survey_host, table_lines
 from llamaherd.pipeline.preview import run_on
+from llamaherd.pipeline.removal import removing_roles
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import Change, Say, SendFile, Services, operation_change
 from llamaherd.role.role import Role, Task
@@ -320,9 +321,11 @@ def record_run() -> Commands:
 
 
 def selected_roles() -> tuple[Role, ...]:
-    """Return the roles of this run in their order: all roles, or those that the run is limited to."""
-    selected = host.data.rig_roles
-    return tuple(role for role in all_roles(Path(host.data.inventory)) if not selected or role.name in selected)
+    """Return the roles of this run in their order: all, those that it is limited to, or those of a removal."""
+    selected, roles = host.data.rig_roles, all_roles(Path(host.data.inventory))
+    if host.data.rig_removing:
+        return removing_roles(roles)
+    return tuple(role for role in roles if not selected or role.name in selected)
 
 
 def preflight(plan: Plan, roles: Sequence[Role]) -> None:

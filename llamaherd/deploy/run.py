@@ -41,7 +41,9 @@ RigHost = tuple[str, dict[str, Any]]
 CONNECTOR = "llamaherd"
 """The name of our connector in pyproject.toml."""
 
-INTERRUPTED = "\ninterrupted; a step that runs on a host finishes or is rolled back there; `herd up` resumes the run\n"
+INTERRUPTED = (
+    "\ninterrupted; a step that runs on a host finishes or is rolled back there; run the command again to resume\n"
+)
 
 SHOW_CURSOR = "\x1b[?25h"
 """Ends what a live line does to a terminal (DECTCEM)."""
@@ -116,7 +118,7 @@ class RunOptions:
     `changing` are the rigs on which an inspection has just found something to do. `retry`: changes that were rolled
     back are tried again. `roles` are the names of the selected roles; empty for all. `back_to` is the release to roll
     back to. `lock_wait` is the longest wait for another run, in seconds. `held` is the host of a run that already holds
-    its lock; such a run has no other host.
+    its lock; such a run has no other host. `removing`: the run removes servers and what else roles have set up.
     """
 
     changing: frozenset[str] = frozenset()
@@ -125,6 +127,7 @@ class RunOptions:
     back_to: int | None = None
     lock_wait: int = LOCK_WAIT
     held: HeldLock | None = None
+    removing: bool = False
 
 
 def host_data(
@@ -137,6 +140,7 @@ def host_data(
         "rig_retry": options.retry,
         "rig_roles": list(options.roles),
         "rig_back_to": options.back_to,
+        "rig_removing": options.removing,
         "rig_lock_wait": options.lock_wait,
         "rig_origin": by.model_dump(mode="json"),
         "rig_unreached": unreached,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from llamaherd.layout import APT_LOG
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.files import WrittenFile, cannot_write, write_files
 from llamaherd.onhost.system import Ended, FailedError, System
 
 LOCK_SECONDS = 600
 """Seconds to wait for another process that installs: an unattended upgrade takes minutes."""
-LOG = "/var/log/llamaherd/apt.log"
+LOG = str(APT_LOG)
 """The output of apt and dpkg, of all runs."""
 _INSTALL_SECONDS = 43_200
 """A package manager that is killed leaves packages half-way: this ends only one that hangs."""

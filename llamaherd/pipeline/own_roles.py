@@ -128,11 +128,14 @@ class _Guard:
         self.file = file
 
     def over(self, value: Value, of: str) -> Value:
-        """Return the same value with wrapped functions: each returns its declared type or raises InventoryError."""
+        """Return the same value with wrapped functions: each returns its declared type or raises InventoryError.
+
+        Defaults stay as they are: a role that has one does not define the function.
+        """
         guards: dict[str, Any] = {
             name: self._around(function, gives, called=of + name)
             for name, gives in _return_types(type(value)).items()
-            if (function := getattr(value, name)) is not None
+            if (function := getattr(value, name)) not in (None, getattr(type(value), name, None))
         }
         return replace(value, **guards)
 

@@ -6,14 +6,14 @@ import base64
 from contextlib import suppress
 from dataclasses import dataclass
 
-from llamaherd.layout import CHAT, CHAT_CONTAINER, CHAT_DATA, WRITTEN
+from llamaherd.layout import CHAT, CHAT_CONTAINER, CHAT_DATA, CHAT_LOG, WRITTEN
 from llamaherd.onhost.clients import docker, ensure_docker, query_docker
 from llamaherd.onhost.files import WrittenFile, write_files
 from llamaherd.onhost.services import forget_fingerprints, last_lines, locked, record_fingerprints
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
 
-LOG = "/run/llamaherd-chat.log"
+LOG = str(CHAT_LOG)
 COMPOSE = str(CHAT / "compose.yaml")
 BEFORE = f"{COMPOSE}.old"
 """The Compose file of the container that was healthy last."""

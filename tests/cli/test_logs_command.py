@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -95,6 +96,15 @@ def test_lines_have_local_times_and_neither_control_characters_nor_the_key(fleet
     assert out.splitlines() == [
         "2026-11-21 17:21:55  Started chat",
         "2026-11-21 17:21:56  red and a key [key]",
+    ]
+
+
+def test_a_program_reads_an_object_on_each_line(fleet: Fleet) -> None:
+    code, out, err = fleet.logs("box/chat", "--json")
+    assert (code, err) == (0, "")
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"rig": "box", "instance": "chat", "at": "2026-11-21T08:21:55+00:00", "text": "Started chat"},
+        {"rig": "box", "instance": "chat", "at": "2026-11-21T08:21:56+00:00", "text": "red and a key [key]"},
     ]
 
 

@@ -21,7 +21,7 @@ from tests.support.rigs import ROOT, changed, cpu_rig
 
 WITHOUT_INVENTORY = ("completion", "explain", "init", "monitoring", "schema", "users")
 WITHOUT_JSON = (
-    *("clients", "completion", "drain", "edit", "explain", "init", "logs", "monitoring", "open", "ready"),
+    *("clients", "completion", "down", "drain", "edit", "explain", "init", "monitoring", "open", "ready"),
     *("schema", "rollback", "ssh", "support-bundle", "unlock", "up", "upgrade", "users"),
 )
 
@@ -102,7 +102,7 @@ def test_the_help_of_a_command_imports_only_its_options(name: str) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_whoever_is_not_asked_says_so_alike(name: str) -> None:
     yes = [option.opts for option in COMMANDS[name].params if "--yes" in option.opts]
-    assert yes in ([], [["-y", "--yes"]])
+    assert yes in ([], [["-y", "--yes", "--force"]])
 
 
 @pytest.mark.parametrize("command", ["bench", "rollback", "tune"])
@@ -195,6 +195,7 @@ def test_json_where_there_is_none(command: str, fleets: Path) -> None:
         "explain": ["LH031"],
         "init": [fleets / "new"],
         "rollback": ["one"],
+        "down": ["one"],
         "drain": ["one.chat"],
         "ready": ["one.chat"],
         "support-bundle": ["-o", fleets / "new"],

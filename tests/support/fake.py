@@ -145,6 +145,7 @@ def host_data(plan: Plan, world: Iterable[str]) -> dict[str, Any]:
         "rig_held": None,
         "rig_roles": [],
         "rig_back_to": None,
+        "rig_removing": False,
         "rig_lock_wait": 0,
         "rig_origin": {},
         "fake_responses": {"sh -s": look(world)},

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from llamaherd.layout import GPU_CHECK, PROJECTS, STARTED, UNITS, beside_of
+from llamaherd.layout import COMPOSE_LOG, GPU_CHECK, PROJECTS, STARTED, UNITS, beside_of
 from llamaherd.onhost.clients import docker, systemctl, unit_properties
 from llamaherd.onhost.services import last_lines
 from llamaherd.onhost.system import TIMED_OUT, FailedError, System
@@ -18,7 +18,7 @@ from roles.serve.onhost.model import Server
 _GPU_SECONDS = 120
 _LINE = 300
 """Characters of a line of a log that is shown."""
-_COMPOSE_LOG = "/run/llamaherd-compose.log"
+_COMPOSE_LOG = str(COMPOSE_LOG)
 _STOP_SPARE, _START_SPARE = 600, 120
 """Seconds beyond a server's own limits after which systemctl is not waited for any more."""
 

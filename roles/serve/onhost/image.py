@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 
-from llamaherd.layout import BUILDS, WORK
+from llamaherd.layout import BASE_IMAGE_LOG, BUILDS, WORK
 from llamaherd.onhost.clients import docker, ensure_docker
 from llamaherd.onhost.system import Ended, FailedError, System
 from llamaherd.onhost.verbs import Verb
 from roles.serve.onhost.model import ImageInput
 
 SOURCES = ("/etc/apt/sources.list", "/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list.d/ubuntu.sources")
-LOG = "/var/log/llamaherd/base-image.log"
+LOG = str(BASE_IMAGE_LOG)
 _BOOTSTRAP_SECONDS = 9000
 _LAST = 12
 
