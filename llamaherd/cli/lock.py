@@ -191,6 +191,7 @@ class WrittenLock:
             "model": new.models,
             "file": new.files,
             "archive": new.archives,
+            "release": new.releases,
         }
         holds = ", ".join(counted(len(part), what) for what, part in parts.items() if part) or "nothing to lock"
         return f"{'written' if self.changed else 'unchanged'}, {holds}"

@@ -202,7 +202,7 @@ def _provenance(plan: Plan, arm: Variant) -> Provenance:
     """Return the provenance by the plan: the host runs exactly this build and these files."""
     instance = arm.instance
     build = next((each for each in plan.builds if each.id == instance.build), None)
-    options = tuple(f"{name}={value}" for name, value in build.options.items()) if build else ()
+    options = tuple(f"{name}={value}" for name, value in build.settings.items()) if build else ()
     folders = {instance.model_folder: "weights", instance.draft_folder: "draft"}
     files = tuple(
         ModelFile(
