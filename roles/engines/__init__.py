@@ -47,7 +47,7 @@ _BUILD_BYTES = 2 * 10**9
 _CUDA_BUILD_BYTES = 8 * 10**9
 
 _UNPACKED = 4
-"""An archive and its files together have fewer bytes than so many times the archive: it is packed two to three times."""
+"""An archive and its files have fewer bytes than so many times the archive, which is packed two to three times."""
 
 _COMPILERS = ("CMAKE_CUDA_HOST_COMPILER", "CMAKE_CXX_COMPILER")
 
