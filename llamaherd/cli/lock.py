@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,11 +27,11 @@ from llamaherd.cli.common import (
     read_or_exit,
 )
 from llamaherd.cli.rigs import roles_or_exit
+from llamaherd.cli.trial_install import TRIAL_ROLES, install_for_trial
 from llamaherd.deploy.origin import origin
 from llamaherd.diagnostics.findings import Finding, UserError, to_print
 from llamaherd.fleet.drain import drained
 from llamaherd.host.remote import Remote
-from llamaherd.host.signals import END_SIGNALS
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockError, lock_held, write_lock
 from llamaherd.lock.resolver import LockOutcome, lock_fleet, value_places
@@ -44,9 +43,6 @@ from llamaherd.pipeline.history import keyless
 from llamaherd.pipeline.inspection import inspect_host
 from llamaherd.pipeline.load import declared, inventory_folder, inventory_path, lock_path, plans, read_lock, rigs
 from llamaherd.plan import GatePlan, Plan
-
-TRIAL_ROLES = ("engines", "models")
-"""The roles that install the new versions. They change no server."""
 
 _DECODE, _PREFILL, _SECONDS = 0.03, 0.05, 20 * 60
 """The allowed losses of decode and prefill speed, and the budget, for an instance without a `gate`."""
@@ -119,19 +115,9 @@ def _plan_trial(
 
 def _install(trial: LockTrial, lock_wait: int) -> None:
     """Build and fetch the new versions, as `herd up --only engines --only models` does. Raise UserError."""
-    from llamaherd.deploy.run import RunOptions, deploy
-
     roles, name = roles_or_exit(trial.inventory), trial.rig.rig
     part = plans(trial.path, roles, (name,), locked=trial.lock, deploying=True, only=TRIAL_ROLES, texts=trial.texts)
-    handlers = {each: signal.getsignal(each) for each in END_SIGNALS}
-    try:
-        failed = deploy(part, trial.path, 0, {}, RunOptions(lock_wait=lock_wait))
-    finally:
-        # A run of pyinfra sets its own handlers, whose message is about `herd up`.
-        for each, handler in handlers.items():
-            signal.signal(each, handler)
-    if failed:
-        raise UserError("the new versions could not be installed", "the reason is above; run it again to resume")
+    install_for_trial(part, trial.path, lock_wait)
     _require_served(trial)
 
 

@@ -21,7 +21,7 @@ _WORDS = {"x64": "x86-64", "arm64": "ARM64"}
 
 @dataclass(frozen=True)
 class ArchiveName:
-    """What the name of an archive tells: its system, the minor version of CUDA, and whether it has CUDA's libraries."""
+    """The parts of an archive's name: its system, the minor version of CUDA, and whether it has CUDA's libraries."""
 
     system: str
     minor: int
@@ -29,7 +29,7 @@ class ArchiveName:
 
 
 def parse_name(name: str) -> ArchiveName | None:
-    """Return what the name of a file of a release tells; None if it is no archive of programs for Linux."""
+    """Return the parts of the name of a release's file; None if it is no archive of programs for Linux."""
     found = _ARCHIVE.fullmatch(name)
     if found is None or (found["libraries"] and not found["major"]):
         return None
@@ -81,7 +81,9 @@ def release_key(rig: Rig, name: str) -> tuple[str, str, str] | None:
 
 
 def _on_gpus(rig: Rig, engine: str) -> set[str]:
-    return {gpu for each in rig.instances.values() if each.engine == engine for gpu in each.on}
+    """Return the GPUs of an engine's instances. An engine without any may be tried in place of the others."""
+    own = [each for each in rig.instances.values() if each.engine == engine]
+    return {gpu for each in own or rig.instances.values() for gpu in each.on}
 
 
 def describe_system(system: str) -> str:

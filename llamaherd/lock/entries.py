@@ -113,7 +113,7 @@ class LockedRelease(_Frozen):
 
     @property
     def key(self) -> ReleaseKey:
-        """What it was resolved from."""
+        """The repository, the release and the system that it was resolved from."""
         return self.git, self.release, self.system
 
     @property

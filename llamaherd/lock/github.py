@@ -47,7 +47,7 @@ class GithubError(UserError):
 
 @dataclass(frozen=True)
 class Unverified:
-    """Why nobody has verified who built a release, and a fix. `is_suspicious`: `gh` was there and found nothing."""
+    """The reason why the origin of a release is not verified, and a fix. `is_suspicious`: `gh` ran and found nothing."""
 
     message: str
     help: str
@@ -150,7 +150,7 @@ def _query(path: str, kind: type[T], repository: str, tag: str = "") -> T:
 
 
 def _token() -> str | None:
-    """Return the token of the environment, with which GitHub answers more often. Raise GithubError."""
+    """Return the token of the environment, with which GitHub allows more requests. Raise GithubError."""
     token = (os.environ.get("GH_TOKEN") or os.environ.get("GITHUB_TOKEN") or "").strip()
     if token and not re.fullmatch(r"[!-~]+", token):
         raise GithubError("GH_TOKEN contains characters that no token has", "copy it anew, or unset it")
@@ -202,7 +202,7 @@ def unverified(release: LockedRelease, say: Callable[[str], None]) -> Unverified
     """
     program = shutil.which("gh")
     if program is None:
-        help_ = "the lock has the hashes that GitHub lists; with `gh`, `herd lock --upgrade` verifies who built them"
+        help_ = "the lock has the hashes that GitHub lists; with `gh`, `herd lock --upgrade` verifies their origin"
         return Unverified("`gh` is not installed on this machine", help_)
     with TemporaryDirectory(prefix="llamaherd-release-") as folder:
         for archive in release.archives:

@@ -357,7 +357,7 @@ class _Run:
         return page
 
     def releases(self, wants: Mapping[ReleaseKey, WantedName]) -> Iterator[LockedRelease]:
-        """Resolve releases to their archives, and verify who built them where `gh` is there."""
+        """Resolve releases to their archives, and verify their origin if `gh` is installed."""
         for key, wanted in wants.items():
             old = self.old.release(key)
             locked = self._kept(old, wanted)

@@ -1,4 +1,4 @@
-"""Archives of a release in the shape of llama.cpp's: one folder with a small real server, its library and links to it."""
+"""Archives of a release in the shape of llama.cpp's: one folder with a small real server, its library, and links."""
 
 from __future__ import annotations
 

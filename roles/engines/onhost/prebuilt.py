@@ -166,7 +166,7 @@ def _fetch(given: ReleaseInput, system: System) -> None:
 
 
 def unpack(archive: Path, name: str, folder: Path) -> list[str]:
-    """Unpack all files of an archive into one folder, and return their names. Raise FailedError.
+    """Extract all files of an archive into one folder, and return their names. Raise FailedError.
 
     Only plain files and links between them are accepted, and each name once. Links become further names of their file.
     A file that an earlier archive has brought stays.

@@ -1,4 +1,4 @@
-"""A release is installed: fetched over real HTTP by the real fetcher, unpacked, started, and refused where it is unfit."""
+"""A release is installed: fetched over real HTTP by the real fetcher, unpacked, started, or refused if it is unfit."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_release_is_installed_as_a_build_is(files: dict[str, bytes], given: Ca
     moved = home.rename(home.with_name("llama.cpp-1"))
     ran = subprocess.run([moved / "bin/llama-server", "--version"], capture_output=True, text=True, check=True)
     assert "11434" in ran.stderr
-    assert os.path.samefile(moved / "bin/libllama.so", moved / "bin/libllama.so.0.0.1")
+    assert (moved / "bin/libllama.so").samefile(moved / "bin/libllama.so.0.0.1")
     assert not any(each.is_symlink() for each in (moved / "bin").iterdir())
     assert {f"{each.stat().st_mode & 0o777:o}" for each in (moved / "bin").iterdir()} == {"755", "644"}
     host = Host(print, print)
