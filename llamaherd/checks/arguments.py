@@ -168,7 +168,7 @@ def check_catalogue_versions(subject: RigContext) -> Iterator[Finding]:
         exact = catalogue(engine.kind, version)
         if exact is None and not (engine.flags or (engine.source and engine.source.build_number)):
             continue  # a commit, whose version is unknown before it is locked
-        key = "flags" if engine.flags else "ref"
+        key = "flags" if engine.flags else "release" if engine.release else "ref"
         versions = ", ".join(each.version for each in catalogues(engine.kind))
         fallback = "the engine itself is queried on the host before anything is switched"
         place = subject.document.value(("engines", name, key))

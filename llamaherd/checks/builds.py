@@ -31,7 +31,7 @@ def check_build_architectures(subject: RigContext) -> Iterator[Finding]:
     """Report builds without CUDA for instances on GPUs, and builds for other architectures than those of the GPUs."""
     for name, engine in subject.rig.engines.items():
         cards = _cards(subject, name)
-        if engine.source is None or not cards:
+        if not engine.is_built or not cards:
             continue
         where = ("engines", name, "options")
         if not is_on(engine.options.get("GGML_CUDA", True)):
@@ -96,7 +96,7 @@ LACKS = Rule(
 def check_build_features(subject: RigContext) -> Iterator[Finding]:
     """Report engines without a server, and builds without a feature that an argument of an instance needs."""
     for name, engine in subject.rig.engines.items():
-        if engine.source is not None:
+        if engine.is_built:
             yield from _server(subject, name, engine)
             yield from _loaded_apart(subject, name, engine)
     for name, instance in subject.rig.instances.items():
@@ -105,7 +105,8 @@ def check_build_features(subject: RigContext) -> Iterator[Finding]:
         if declared is None or known is None or not reads_gguf(declared):
             continue
         rpc = next((index for index, word in enumerate(instance.extra_args) if word == "--rpc"), None)
-        if rpc is None or (declared.source and is_on(declared.options.get("GGML_RPC", False))):
+        # Releases have RPC (llama.cpp b11434, .github/workflows/release.yml).
+        if rpc is None or declared.release or (declared.source and is_on(declared.options.get("GGML_RPC", False))):
             continue
         place = subject.document.word(("instances", name, "extra_args"), instance.extra_args, rpc)
         if declared.source:

@@ -100,8 +100,8 @@ NO_KERNEL = Rule(
     "The build has no flash attention for this pair of K and V types.",
     why="""
     llama.cpp then converts the whole cache at each step, and ik_llama.cpp stops at the first token. llamaherd builds
-    all pairs, unless `options` disable them. The official images have the four with equal types. llama.cpp's CUDA code
-    has nothing for `iq4_nl`.
+    all pairs, unless `options` disable them. The official images and releases have the four with equal types.
+    llama.cpp's CUDA code has nothing for `iq4_nl`.
     """,
     example="""
     instances:
@@ -133,7 +133,9 @@ def _without_kernel(subject: RigContext, name: str, instance: Instance, engine: 
     else:
         message = f"the build has no flash attention for K-V types `{pair}`, and stops at the first token"
         option, value = "GGML_CUDA_FA_ALL_QUANTS", "true"
-    if engine.source:
+    if engine.release:
+        how = f"write `ref: {engine.release}` in place of `release`, which builds all pairs on the host"
+    elif engine.source:
         how = f"write `options: {{{option}: {value}}}` for engine `{instance.engine}`"
     else:
         how = f"build `{instance.engine}` from a source, which compiles all pairs"
@@ -143,6 +145,8 @@ def _without_kernel(subject: RigContext, name: str, instance: Instance, engine: 
 def _compiled(engine: Engine) -> frozenset[str] | None:
     """Return the K-V pairs that have kernels; None for all of them, or if they are unknown."""
     traits = TRAITS[engine.kind]
+    if engine.release:
+        return traits.pairs
     if engine.source is None:
         official = ENGINE_OF_IMAGE.get(untagged(str(engine.image)))
         return traits.pairs if official == engine.kind else None

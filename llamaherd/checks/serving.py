@@ -138,8 +138,8 @@ def check_compose_available(subject: RigContext) -> Iterator[Finding]:
 
 BUILD_IN_CONTAINER = Rule(
     "LH028",
-    "A CUDA engine that is built here would run in Compose.",
-    why="The image made from a build holds the libraries of a CPU build only.",
+    "A CUDA engine that is built here, or a release, would run in Compose.",
+    why="The image made from a build holds its server and the libraries of a CPU build only.",
     example="""
     instances:
       coder: {backend: compose}
@@ -149,10 +149,16 @@ BUILD_IN_CONTAINER = Rule(
 
 
 def check_container_builds(subject: RigContext) -> Iterator[Finding]:
-    """Report CUDA engines that are built on the host and run in a container without CUDA's libraries."""
+    """Report engines on the host that would run in a container without their libraries: of CUDA, or of a release."""
     for name, instance in subject.rig.instances.items():
         engine = subject.rig.engines.get(instance.engine)
-        if instance.backend == "compose" and instance.on and engine and engine.source:
+        if instance.backend == "compose" and engine and engine.release:
+            yield BUILD_IN_CONTAINER.at(
+                subject.document.value(("instances", name, "backend")),
+                f"the image made for `{name}` would lack the libraries that its engine's release consists of",
+                "use `backend: systemd`, or an engine with an `image` by digest",
+            )
+        elif instance.backend == "compose" and instance.on and engine and engine.source:
             yield BUILD_IN_CONTAINER.at(
                 subject.document.value(("instances", name, "backend")),
                 f"the image made for `{name}` would lack the CUDA libraries that its engine is linked against",

@@ -50,19 +50,20 @@ def check_refs(subject: RigContext) -> Iterator[Finding]:
             continue
         ref, number = source.ref, re.fullmatch(r"[vVB]-?([0-9]{4,6})", source.ref)
         bare = re.sub(r"^(refs/(tags|heads)|origin|tags|heads)/|[./]+$", "", ref)
-        key = "ref" if engine.ref else "source"
-        where = ("engines", name, key) if engine.ref else ("engines", name, key, "ref")
-        if ref.lower() in NOT_THERE and ref != branch:
+        key, where = engine.version_key[-1], ("engines", name, *engine.version_key)
+        if engine.release and ref.lower() in {*NOT_THERE, branch}:
+            help_ = "write the tag of a release, such as `release: b11434`; `herd outdated` shows newer ones"
+        elif ref.lower() in NOT_THERE and ref != branch:
             help_ = f"did you mean `ref: {branch}`, the newest at the time of `herd lock`?"
         elif number and TRAITS[engine.kind].numbers_builds:
-            help_ = f"did you mean `ref: b{number[1]}`?"
+            help_ = f"did you mean `{key}: b{number[1]}`?"
         elif bare and bare != ref:
-            help_ = f"did you mean `ref: {bare}`?"
+            help_ = f"did you mean `{key}: {bare}`?"
         elif re.fullmatch(r"(?!b[0-9]+$)(?=.*[0-9])[0-9a-f]{7,39}", ref):
             help_ = "for a commit, give all 40 digits of it: `git rev-parse` shows them"
         else:
             continue
-        message = f"{engine.kind} has no tag and no branch `{ref}`"
+        message = f"{engine.kind} has no {'release' if engine.release else 'tag and no branch'} `{ref}`"
         yield NO_REF.at(subject.document.value(where), message, help_)
 
 

@@ -54,7 +54,7 @@ def one_of_each(cards: Mapping[str, Card]) -> dict[str, Card]:
 
 def _with_toolkit(engine: Engine) -> bool:
     options = engine.options
-    return engine.source is not None and is_on(options.get("GGML_CUDA", True)) and "CMAKE_CUDA_COMPILER" not in options
+    return engine.is_built and is_on(options.get("GGML_CUDA", True)) and "CMAKE_CUDA_COMPILER" not in options
 
 
 def host_compiler(rig: Rig, engine: Engine) -> str | None:

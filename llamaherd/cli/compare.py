@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,6 +30,7 @@ from llamaherd.cli.common import (
 )
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import roles_or_exit
+from llamaherd.cli.trial_install import TRIAL_ROLES, install_for_trial
 from llamaherd.deploy.origin import origin
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet.drain import drained
@@ -45,14 +46,16 @@ from llamaherd.measure.trials.pair import (
     JournalPair,
     Pair,
     begin_results,
+    changed_instance,
     missing_for_trial,
     plan_pair,
     run_blocks,
+    to_install,
     trial_conditions,
 )
 from llamaherd.measure.trials.trial import Trial, locked_host, read_keys
 from llamaherd.pipeline.inspection import inspect_host
-from llamaherd.pipeline.load import inventory_path
+from llamaherd.pipeline.load import inventory_path, plans
 from llamaherd.store.show import console
 from llamaherd.text.numbers import parse_duration, show_seconds, utc_stamp
 
@@ -136,6 +139,8 @@ def compare(inventory: Path | None, /, **options: Any) -> None:
     unit of its own, and restarts for each block. The declared server is stopped meanwhile. Its host starts it again,
     also if the run is interrupted. Gateways that have other servers of the model send it no new requests.
 
+    An engine or a model that only B needs is installed first, and stays until `herd prune`.
+
     A verdict is slower, same or faster if the whole interval of the ratio supports it. Otherwise it is inconclusive,
     with the number of further restarts or runs that would decide it.
 
@@ -149,6 +154,7 @@ def compare(inventory: Path | None, /, **options: Any) -> None:
       herd compare --run duo/chat --with batch=1024
       herd compare --run duo/chat --with draft.mtp=2 --cells code --budget 10m
       herd compare --run duo/chat duo/coder --yes
+      herd compare --run duo/chat --with engine=prebuilt
     """
     run = CompareOptions(inventory, **options)
     if run.running:
@@ -173,8 +179,10 @@ def _measure_both(run: CompareOptions) -> None:
     except UserError as error:
         fail(error, UNUSABLE)
     with measuring_or_exit():
-        _require_on_host(two, run)
-        _confirm(two, run)
+        missing = _to_install(two, run)
+        _confirm(two, run, missing)
+        if missing:
+            _install(two, run)
         pair, ended = _measure(two, run)
     if ended == "spent":
         echo("the budget is spent, and some verdicts are inconclusive", err=True)
@@ -192,16 +200,32 @@ def _plan_pair(run: CompareOptions) -> Pair:
     return two
 
 
-def _require_on_host(two: Pair, run: CompareOptions) -> None:
-    """Raise UserError if the host lacks something that a server needs."""
+def _to_install(two: Pair, run: CompareOptions) -> tuple[str, ...]:
+    """Return what B needs and the host lacks, such as another engine. Raise UserError if more is missing."""
     state = inspect_host(Remote(two.connect), two.needed, roles_or_exit(run.inventory))
+    if missing := to_install(two, state):
+        return missing
     if lack := missing_for_trial(two, state):
         raise UserError(lack, "run `herd up` to install it")
+    return ()
 
 
-def _confirm(two: Pair, run: CompareOptions) -> None:
-    """Print what is measured and how long that takes, and ask on a terminal."""
+def _install(two: Pair, run: CompareOptions) -> None:
+    """Install what B needs on the host. Raise UserError."""
+    settings = [parse_setting(word) for word in run.settings]
+    edit = changed_instance(two.rig, two.b.instance.name, settings)
+    roles = roles_or_exit(run.inventory)
+    part = plans(run.path, roles, (two.rig,), deploying=True, only=TRIAL_ROLES, edit=edit)
+    install_for_trial(part, run.path, run.lock_wait)
+    if _to_install(two, run):
+        raise UserError("the host still lacks what B needs", "run it again")
+
+
+def _confirm(two: Pair, run: CompareOptions, missing: Sequence[str]) -> None:
+    """Print what is installed and measured and how long that takes, and ask on a terminal."""
     echo(f"A is {two.a.title}, B is {two.b.title}", err=True)
+    if missing:
+        echo(f"installs {', '.join(missing)}, which B needs; no server changes", err=True)
     limit = f"for at most {show_seconds(run.budget)} and the running block"
     echo(f"{', '.join(run.cells)}: in blocks until each verdict is conclusive, {limit}", err=True)
     names = " and ".join(each.service for each in two.declared)

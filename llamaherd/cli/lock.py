@@ -29,7 +29,7 @@ from llamaherd.cli.common import (
 )
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import roles_or_exit
-from llamaherd.cli.screened_run import print_failures, run_screened_within
+from llamaherd.cli.trial_install import TRIAL_ROLES, install_for_trial
 from llamaherd.deploy.origin import origin
 from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.fleet.drain import drained
@@ -45,9 +45,6 @@ from llamaherd.pipeline.history import keyless
 from llamaherd.pipeline.inspection import inspect_host
 from llamaherd.pipeline.load import declared, inventory_folder, inventory_path, lock_path, plans, read_lock, rigs
 from llamaherd.plan import GatePlan, Plan
-
-TRIAL_ROLES = ("engines", "models")
-"""The roles that install the new versions. They change no server."""
 
 _DECODE, _PREFILL, _SECONDS = 0.03, 0.05, 20 * 60
 """The allowed losses of decode and prefill speed, and the budget, for an instance without a `gate`."""
@@ -120,14 +117,9 @@ def _plan_trial(
 
 def _install(trial: LockTrial, lock_wait: int) -> None:
     """Build and fetch the new versions, as `herd up --only engines --only models` does. Raise UserError."""
-    from llamaherd.deploy.run import RunOptions
-
     roles, name = roles_or_exit(trial.inventory), trial.rig.rig
     part = plans(trial.path, roles, (name,), locked=trial.lock, deploying=True, only=TRIAL_ROLES, texts=trial.texts)
-    ended = run_screened_within(part, trial.path, RunOptions(lock_wait=lock_wait))
-    print_failures(ended)
-    if ended.failed:
-        raise UserError("the new versions could not be installed", "the reason is above; run it again to resume")
+    install_for_trial(part, trial.path, lock_wait)
     _require_served(trial)
 
 
@@ -185,6 +177,7 @@ class WrittenLock:
             "model": new.models,
             "file": new.files,
             "archive": new.archives,
+            "release": new.releases,
         }
         holds = ", ".join(counted(len(part), what) for what, part in parts.items() if part) or "nothing to lock"
         return f"{'written' if self.changed else 'unchanged'}, {holds}"

@@ -66,6 +66,10 @@ def _new_entries(old: Lock, new: Lock) -> Iterator[str]:
     for file in new.files:
         if file not in old.files:
             yield f"{file.file} with sha256 {file.sha256[:12]}"
+    for release in new.releases:
+        if release not in old.releases:
+            verified = ", attestation verified" if release.attested else ""
+            yield f"release {release.release} for {release.system} ({show_size(release.size)}{verified})"
     for archive in new.archives:
         if archive not in old.archives:
             yield f"{archive.archive} with sha256 {archive.sha256[:12]}"

@@ -117,7 +117,7 @@ def _edits(fleet: NewestVersions, move: Version, new: str) -> Iterator[Edit]:
         for engine_name, engine in rig.engines.items():
             above, source = ("engines", engine_name), engine.source
             if source and source.ref and (source.git, source.ref) == move.key:
-                old, key = source.ref, ("ref",) if engine.ref else ("source", "ref")
+                old, key = source.ref, engine.version_key
             elif engine.image and engine.image == move.key:
                 old, key = engine.image, ("image",)
             else:

@@ -18,7 +18,7 @@ DECLARED_UNDER: Mapping[str, tuple[str, ...]] = {
 }
 """The key under which each kind is declared."""
 _IDENTIFYING_KEYS: Mapping[str, tuple[str, ...]] = {
-    "engine": ("kind", "ref", "image"),
+    "engine": ("kind", "ref", "release", "image"),
     "model": ("hf", "file", "quant"),
     "card": ("model", "uuid", "pci", "index"),
 }

@@ -11,7 +11,10 @@ from llamaherd.lock.entries import (
     LockedModel,
     LockedPage,
     LockedRef,
+    LockedRelease,
+    LockedReleaseFile,
     ModelKey,
+    ReleaseKey,
     contradiction,
 )
 from llamaherd.lock.file import HEADER, VERSION, LockError, dumps, lock_held, read_lock_file, write_lock
@@ -31,8 +34,11 @@ __all__ = [
     "LockedModel",
     "LockedPage",
     "LockedRef",
+    "LockedRelease",
+    "LockedReleaseFile",
     "ModelKey",
     "PlaceOf",
+    "ReleaseKey",
     "contradiction",
     "dumps",
     "lock_held",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from llamaherd.engines import version_of
+from llamaherd.engines.prebuilt import describe_system, release_key
 from llamaherd.inventory.schema import Engine, Rig, Source, Version
-from llamaherd.inventory.schema.software import PageArchive
-from llamaherd.lock import Lock
+from llamaherd.inventory.schema.software import PageArchive, ReleaseArchive
+from llamaherd.lock import Lock, ReleaseKey
 
 
 class NotLockedError(Exception):
@@ -25,11 +26,12 @@ def pinned(rig: Rig, lock: Lock) -> Rig:
         if model.file is not None and model.sha256 is None:
             raise NotLockedError(f"model `{name}` ({model.file})")
     used = {instance.engine for instance in rig.instances.values()}
-    engines = {name: _engine(name, engine, lock) if name in used else engine for name, engine in rig.engines.items()}
+    engines = {name: _engine(rig, name, lock) if name in used else engine for name, engine in rig.engines.items()}
     return rig.model_copy(update={"engines": engines})
 
 
-def _engine(name: str, engine: Engine, lock: Lock) -> Engine:
+def _engine(rig: Rig, name: str, lock: Lock) -> Engine:
+    engine = rig.engines[name]
     if engine.source and engine.source.archive and engine.source.sha256 is None:
         raise NotLockedError(f"engine `{name}` ({engine.source.archive})")
     # A commit or a digest no longer contains the release that a ref or a tag names.
@@ -37,6 +39,8 @@ def _engine(name: str, engine: Engine, lock: Lock) -> Engine:
         source = _source(name, engine.source, lock)
         flags = None if source.build_number else version_of(engine)
         built = engine.model_copy(update={"source": source, "flags": engine.flags or flags})
+        if key := release_key(rig, name):
+            return built.with_archives(_archives(name, key, lock))
         locked = lock.ref(str(engine.source.git), engine.source.ref)
         page = locked.page if locked else None
         return built.with_page(PageArchive(page.url, page.sha256)) if page else built
@@ -44,6 +48,13 @@ def _engine(name: str, engine: Engine, lock: Lock) -> Engine:
         image = pinned_image(engine.image, lock, f"engine `{name}`")
         return engine.model_copy(update={"image": image, "flags": version_of(engine)})
     return engine
+
+
+def _archives(name: str, key: ReleaseKey, lock: Lock) -> tuple[ReleaseArchive, ...]:
+    locked = lock.release(key)
+    if locked is None:
+        raise NotLockedError(f"engine `{name}` (release {key[1]} for {describe_system(key[2])})")
+    return tuple(ReleaseArchive(each.url, each.sha256, each.size) for each in locked.archives)
 
 
 def pinned_image(image: str, lock: Lock, what: str) -> str:

@@ -67,6 +67,8 @@ Image = Annotated[str, _shaped(r"[^\x00-\x20\x7f-\x9f@]+", "must be an image by 
 
 ModelKey = tuple[str, str, str, str | None]
 """The declaration of a model of a hub: repository, revision, files, projector."""
+ReleaseKey = tuple[str, str, str]
+"""The git repository of an engine, the tag of a release, and the system of its archives."""
 
 
 class _Frozen(BaseModel):
@@ -87,6 +89,37 @@ class LockedRef(_Frozen):
     ref: OneLineText
     commit: Commit
     page: LockedPage | None = None
+
+
+class LockedReleaseFile(_Frozen):
+    """An archive of a release: its URL, its sha256, its size in bytes."""
+
+    url: HubUrl
+    sha256: Sha256
+    size: Bytes
+
+
+class LockedRelease(_Frozen):
+    """An engine's release as declared (git, release), the system that its archives are for, and the archives.
+
+    `attested`: `gh` has verified that the authors' own workflow on GitHub built all of them.
+    """
+
+    git: GitUrl
+    release: OneLineText
+    system: OneLineText
+    archives: Annotated[tuple[LockedReleaseFile, ...], Field(min_length=1, max_length=4)]
+    attested: bool = False
+
+    @property
+    def key(self) -> ReleaseKey:
+        """The repository, the release and the system that it was resolved from."""
+        return self.git, self.release, self.system
+
+    @property
+    def size(self) -> int:
+        """The size of all archives together, in bytes."""
+        return sum(each.size for each in self.archives)
 
 
 class LockedImage(_Frozen):
@@ -185,6 +218,7 @@ class Lock(_Frozen):
     models: tuple[LockedModel, ...] = ()
     files: tuple[LockedLocal, ...] = ()
     archives: tuple[LockedArchive, ...] = ()
+    releases: tuple[LockedRelease, ...] = ()
 
     @field_validator("engines")
     @classmethod
@@ -216,6 +250,12 @@ class Lock(_Frozen):
         _refuse_twice(each.archive for each in archives)
         return tuple(sorted(archives, key=lambda each: each.archive))
 
+    @field_validator("releases")
+    @classmethod
+    def _releases_ordered(cls, releases: tuple[LockedRelease, ...]) -> tuple[LockedRelease, ...]:
+        _refuse_twice(" ".join(each.key) for each in releases)
+        return tuple(sorted(releases, key=lambda each: each.key))
+
     def find(self, repo: str, revision: str, files: str, mmproj: str | None = None) -> LockedModel | None:
         """Return the model with exactly this declaration, if it is locked."""
         return next((model for model in self.models if model.key == (repo, revision, files, mmproj)), None)
@@ -236,6 +276,10 @@ class Lock(_Frozen):
     def digest(self, image: str) -> str | None:
         """Return the digest that an image, named as declared, is locked at: `sha256:…`."""
         return next((each.digest for each in self.images if each.image == image), None)
+
+    def release(self, key: ReleaseKey) -> LockedRelease | None:
+        """Return the entry of an engine's release for a system."""
+        return next((each for each in self.releases if each.key == key), None)
 
     def local(self, sha256: str) -> LockedLocal | None:
         """Return the entry of a file of the controller with this hash."""

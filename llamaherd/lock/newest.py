@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.lock import Lock, LockedModel, ModelKey, git_refs, hub, registry
+from llamaherd.lock import Lock, LockedModel, ModelKey, git_refs, github, hub, registry
 from llamaherd.lock.resolver import WantedName, Wants
 from llamaherd.lock.tags import newest_tag, tag_version
 
@@ -70,7 +70,9 @@ def _names(wanted: WantedName, image: str = "") -> tuple[str, ...]:
 def _engine_queries(wants: Wants, lock: Lock) -> Iterator[Query]:
     for (git, ref), wanted in wants.refs.items():
         if commit := lock.commit(git, ref):
-            yield Version("engine", _names(wanted), (git, ref), ref), partial(_engine, git, ref, commit)
+            systems = [system for repository, tag, system in wants.releases if (repository, tag) == (git, ref)]
+            newest = partial(_release, git, systems) if systems else partial(_engine, git, ref, commit)
+            yield Version("engine", _names(wanted), (git, ref), ref), newest
 
 
 def _engine(git: str, ref: str, commit: str, locked: Version) -> Version:
@@ -84,6 +86,13 @@ def _engine(git: str, ref: str, commit: str, locked: Version) -> Version:
     if newest == ref:
         return _moved(locked, commit, tags[ref], ref)
     return replace(locked, newest=newest, newer=True, move_to=newest)
+
+
+def _release(git: str, systems: Sequence[str], locked: Version) -> Version:
+    """Return the newest release that has archives for the systems of a fleet. A tag is there before its archives."""
+    newest = newest_tag(locked.locked, github.tags_with_archives(git, systems))
+    is_newer = newest != locked.locked
+    return replace(locked, newest=newest, newer=is_newer, move_to=newest if is_newer else None)
 
 
 _SHORT = 9

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from llamaherd.diagnostics.findings import Finding, HubError, InventoryError, Place, Rule, nearest
+from llamaherd.diagnostics.findings import Finding, HubError, InventoryError, Place, Rule, Severity, UserError, nearest
 from llamaherd.engines import served_whole
+from llamaherd.engines.prebuilt import describe_system, release_key
 from llamaherd.inventory.schema import Fleet, Rig, Source
 from llamaherd.inventory.schema.fleet_file import FleetFile
 from llamaherd.inventory.schema.software import UPSTREAM
@@ -23,8 +24,11 @@ from llamaherd.lock import (
     LockedModel,
     LockedPage,
     LockedRef,
+    LockedRelease,
     ModelKey,
+    ReleaseKey,
     git_refs,
+    github,
     hub,
     registry,
 )
@@ -50,7 +54,8 @@ UNRESOLVED = Rule(
     has another hash than its `sha256`. After an error, nothing is written. A file or an archive with a `sha256` that
     cannot be read from this machine is a warning: a rig can be planned without it. So is a file of another size than
     when it was locked. A note reports a name that is both a tag and a branch: the tag is taken. Another note reports a
-    tag such as `b11434` that `--upgrade` leaves as it is: `herd upgrade` replaces it by the newest tag.
+    tag such as `b11434` that `--upgrade` leaves as it is: `herd upgrade` replaces it by the newest tag. A release whose
+    attestation was not verified is a note where `gh` is missing or not logged in, and a warning where GitHub has none.
     """,
     example="""
     $ herd lock
@@ -112,6 +117,8 @@ class WantedName:
     names: set[str] = field(default_factory=set)
     whole: bool = False
     """For a model: every file that matches is meant, and not one GGUF model among them."""
+    built: bool = False
+    """For a ref: an engine is built from it on a host, and not only fetched as a release."""
 
 
 @dataclass
@@ -125,12 +132,14 @@ class Wants:
     """By the declared hash, if there is one, and the path."""
     archives: dict[tuple[str | None, str], tuple[WantedName, Source]] = field(default_factory=dict)
     """By the declared hash, if there is one, and the URL or path."""
+    releases: dict[ReleaseKey, WantedName] = field(default_factory=dict)
 
     @property
     def all(self) -> tuple[WantedName, ...]:
         """Everything, in the order in which it is resolved."""
         groups = (self.refs.values(), self.images.values(), self.models.values(), self.files.values())
-        return (*(each for group in groups for each in group), *(each for each, _ in self.archives.values()))
+        archives = (each for each, _ in self.archives.values())
+        return (*(each for group in groups for each in group), *archives, *self.releases.values())
 
     @property
     def names(self) -> set[str]:
@@ -153,6 +162,7 @@ class Wants:
                 for (sha256, archive), (wanted, source) in self.archives.items()
                 if sha256 is None and lock.archive_hash(archive_in_lock(source, folder)) is None
             },
+            releases={key: wanted for key, wanted in self.releases.items() if lock.release(key) is None},
         )
 
 
@@ -212,6 +222,7 @@ def _resolve(wants: Wants, run: _Run) -> LockOutcome:
         models=tuple(run.models(wants.models)),
         files=tuple(run.files(wants.files)),
         archives=tuple(run.archives(wants.archives)),
+        releases=tuple(run.releases(wants.releases)),
     )
     return LockOutcome(new, tuple(run.findings))
 
@@ -234,8 +245,13 @@ def _add_engines(wants: Wants, rig: Rig, place: PlaceIn) -> None:
         source = engine.source
         path: tuple[str, ...] = ("engines", name)
         if source and source.git and source.ref:
-            where = place(rig.rig, (*path, "ref") if engine.ref else (*path, "source", "ref"))
-            wants.refs.setdefault((source.git, source.ref), WantedName(where)).names.add(name)
+            where = place(rig.rig, (*path, *engine.version_key))
+            wanted = wants.refs.setdefault((source.git, source.ref), WantedName(where))
+            wanted.names.add(name)
+            wanted.built |= engine.release is None
+        if key := release_key(rig, name):
+            wanted = wants.releases.setdefault(key, WantedName(place(rig.rig, (*path, "release"))))
+            wanted.names.add(name)
         if source and source.archive:
             where = place(rig.rig, (*path, "source", "sha256" if source.sha256 else "archive"))
             wanted, _ = wants.archives.setdefault((source.sha256, source.archive), (WantedName(where), source))
@@ -266,6 +282,7 @@ def _merged(old: Lock, new: Lock) -> Lock:
         models=_with_old(new.models, old.models, lambda each: each.key),
         files=_with_old(new.files, old.files, lambda each: each.file or each.sha256),
         archives=_with_old(new.archives, old.archives, lambda each: each.archive),
+        releases=_with_old(new.releases, old.releases, lambda each: each.key),
     )
 
 
@@ -321,7 +338,7 @@ class _Run:
         `same` is the locked entry at the same commit. If the hub fails, its page stays.
         """
         build = release_order(ref)
-        if git.removesuffix(".git") != UPSTREAM["llama.cpp"] or build is None or len(build) > 1:
+        if not wanted.built or git.removesuffix(".git") != UPSTREAM["llama.cpp"] or build is None or len(build) > 1:
             return None
         try:
             self.say(f"querying {hub.endpoint()} for the page of b{build[0]}")
@@ -338,6 +355,29 @@ class _Run:
             help_ = "chat with `herd chat`, or choose another build"
             self.findings.append(UNRESOLVED.at(wanted.place, message, help_, "note"))
         return page
+
+    def releases(self, wants: Mapping[ReleaseKey, WantedName]) -> Iterator[LockedRelease]:
+        """Resolve releases to their archives, and verify their origin if `gh` is installed."""
+        for key, wanted in wants.items():
+            old = self.old.release(key)
+            locked = self._kept(old, wanted)
+            try:
+                yield locked or self._release(key, wanted, old)
+            except github.GithubError as error:
+                self._failed(wanted, error)
+
+    def _release(self, key: ReleaseKey, wanted: WantedName, old: LockedRelease | None) -> LockedRelease:
+        self.say(f"querying {github.endpoint()} for release {key[1]} for {describe_system(key[2])}")
+        found = github.resolve(key)
+        if old and old.archives != found.archives:
+            message = f"release {key[1]} has other archives than when it was locked"
+            self._warn(wanted.place, message, "find out why before you commit the lock: releases do not change")
+        doubt = github.unverified(found, self.say)
+        if doubt:
+            message = f"the attestation of release {key[1]} was not verified: {doubt.message}"
+            severity: Severity = "warning" if doubt.is_suspicious else "note"
+            self.findings.append(UNRESOLVED.at(wanted.place, message, doubt.help, severity))
+        return found.model_copy(update={"attested": doubt is None})
 
     def images(self, wants: Mapping[str, WantedName]) -> Iterator[LockedImage]:
         """Resolve images to digests."""
@@ -469,7 +509,7 @@ class _Run:
         """Return the locked entry, unless it is to be upgraded."""
         return None if self.upgrade & (wanted.names | {EVERYTHING}) else known
 
-    def _failed(self, wanted: WantedName, error: git_refs.GitError | RegistryError | HubError | LocalFileError) -> None:
+    def _failed(self, wanted: WantedName, error: UserError) -> None:
         self.findings.append(UNRESOLVED.at(wanted.place, error.message, error.help))
 
     def _warn(self, place: Place, message: str, help_: str) -> None:

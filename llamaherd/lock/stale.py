@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule
+from llamaherd.engines.prebuilt import describe_system, release_key
 from llamaherd.inventory.schema import Model, Rig
 from llamaherd.lock.entries import Lock
 from llamaherd.lock.local_files import archive_in_lock, name_in_lock
@@ -18,9 +19,9 @@ NOT_LOCKED = Rule(
     "LH031",
     "Something that the inventory declares is not in the lock.",
     why="""
-    It is new, or has changed since: an engine's `ref`, an image's tag, a model's `hf`, `revision`, `quant` or
-    `files`. Or it is the file of a model or a source archive, whose hash neither the inventory nor the lock has.
-    `herd up` locks new names itself, unless you give `--locked`.
+    It is new, or has changed since: an engine's `ref` or `release`, an image's tag, a model's `hf`, `revision`,
+    `quant` or `files`. Or it is the file of a model or a source archive, whose hash neither the inventory nor the
+    lock has. `herd up` locks new names itself, unless you give `--locked`.
     """,
     example="""
     $ herd plan attic
@@ -42,9 +43,11 @@ def stale(rig: Rig, lock: Lock, place: PlaceOf, command: str = "herd lock", fold
     for name, engine in rig.engines.items():
         source = engine.source
         if source and source.git and source.ref and lock.commit(source.git, source.ref) is None:
-            path: tuple[str, ...] = ("engines", name, "ref") if engine.ref else ("engines", name, "source", "ref")
             message = f"rig `{rig.rig}`: engine `{name}` ({source.git} at {source.ref}) is not in the lock"
-            yield NOT_LOCKED.at(place(path), message, help_)
+            yield NOT_LOCKED.at(place(("engines", name, *engine.version_key)), message, help_)
+        elif (key := release_key(rig, name)) and lock.release(key) is None:
+            message = f"rig `{rig.rig}`: release {engine.release} of engine `{name}` for {describe_system(key[2])} "
+            yield NOT_LOCKED.at(place(("engines", name, "release")), f"{message}is not in the lock", help_)
         if source and source.archive:
             where = place(("engines", name, "source", "sha256" if source.sha256 else "archive"))
             locked = lock.archive_hash(archive_in_lock(source, folder))

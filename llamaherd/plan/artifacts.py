@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from llamaherd.inventory.schema import Connect, Source
-from llamaherd.inventory.schema.software import PageArchive
+from llamaherd.inventory.schema.software import PageArchive, ReleaseArchive
 from llamaherd.layout import BUILDS, DEFAULT_STORE, STATE
 
 
@@ -35,8 +35,18 @@ class TextFile(Planned):
     owner: str = "root"
 
 
+class ReleasePlan(Planned):
+    """A release to be fetched: its tag, its archives, and the architectures of the GPUs that it must have code for."""
+
+    tag: str
+    archives: tuple[ReleaseArchive, ...]
+    architectures: tuple[str, ...] = ()
+
+
 class BuildPlan(Planned):
-    """An engine to be built; `id` names its folder and hashes all that decides what comes out."""
+    """An engine to be built, or to be fetched as a release; `id` names its folder and hashes all that decides what
+    comes out.
+    """
 
     id: str
     engine: str
@@ -47,6 +57,12 @@ class BuildPlan(Planned):
     cuda: str | None
     disk: int
     page: PageArchive | None = None
+    release: ReleasePlan | None = None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The CMake options, as `-D` has them; of a release, its tag, as others have compiled it."""
+        return {"release": self.release.tag} if self.release else dict(self.options)
 
     @model_validator(mode="before")
     @classmethod

@@ -82,6 +82,15 @@ CARDS: dict[str, KnownGpu] = {
     "H200": KnownGpu("90", 143771, 132),
 }
 
+_GB10 = 121
+"""Its architecture: `121a` and `121f` are the same GPU."""
+
+
+def on_arm(architecture: str) -> bool:
+    """Return whether GPUs of an architecture are in machines with ARM processors alone."""
+    return int(architecture.rstrip("af")) == _GB10
+
+
 OTHER_SIZES: Mapping[str, tuple[int, ...]] = {
     "RTX 2060": (12288,),
     "RTX 2080 Ti": (22528,),

@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 BUILD_PACKAGES = ("cmake", "ninja-build", "g++", "ccache", "git", "libssl-dev", "ca-certificates", "curl")
+RELEASE_PACKAGES = ("libgomp1",)
+"""Packages of a host with an engine that its authors have built. OpenSSL's libraries come with sshd."""
 COMPOSE_PACKAGES = {
     "debian-13": ("docker.io", "docker-cli", "docker-compose"),
     "ubuntu-22.04": ("docker.io", "docker-compose-v2"),

@@ -10,6 +10,7 @@ from llamaherd.inventory.schema import Repository as DeclaredRepository
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.apt import InstallInput, Repository
 from llamaherd.plan import RepositoryPlan, TextFile
+from llamaherd.reference.cards import on_arm
 from llamaherd.role.changes import Change, RunVerb, file_differences, written_files
 
 NVIDIA = "nvidia"
@@ -20,9 +21,6 @@ CONTAINER_TOOLKIT = "nvidia-container-toolkit"
 
 _KEYRINGS = "/etc/apt/keyrings"
 _SOURCES = "/etc/apt/sources.list.d"
-
-_ARM = 121
-"""The architecture of GB10, whose hosts are no PCs; `121a` and `121f` are the same GPU."""
 
 
 def install_changes(missing: Iterable[str]) -> list[Change]:
@@ -58,7 +56,7 @@ def nvidia_repository(rig: Rig) -> RepositoryPlan:
         return _declared(NVIDIA, rig.rig, declared)
     code, key = ("wsl-ubuntu", _OLD) if rig.host.wsl else _CODES[rig.host.os]
     gpus = rig.gpus.cards.values() if rig.gpus else ()
-    machine = "sbsa" if any(int(gpu.cuda_architecture.rstrip("af")) == _ARM for gpu in gpus) else "x86_64"
+    machine = "sbsa" if any(on_arm(gpu.cuda_architecture) for gpu in gpus) else "x86_64"
     url = f"https://developer.download.nvidia.com/compute/cuda/repos/{code}/{machine}"
     return _repository(NVIDIA, rig.rig, url, f"{url}/{key.path}", key.fingerprint)
 

@@ -100,6 +100,7 @@ def _settings(plan: Plan, instance: InstancePlan) -> dict[str, str]:
         "image": "" if instance.build else instance.server.image or "",
         **({"version": _version(build.source)} if build else {}),
         **({f"-D{name}": value for name, value in build.options.items()} if build else {}),
+        **({"release": build.release.tag} if build and build.release else {}),
         **instance.server.environment,
         **{f"limit {name.replace('_', ' ')}": str(value) for name, value in limits.items()},
     }

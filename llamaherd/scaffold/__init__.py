@@ -18,6 +18,7 @@ from llamaherd.inventory.schema import LOCAL, Connect, Rig
 from llamaherd.inventory.yaml_file import parse_yaml
 from llamaherd.onhost.hardware import FoundHost
 from llamaherd.pipeline.fleet_files import is_fleet_file
+from llamaherd.reference.toolchains import GLIBC
 from llamaherd.render import render
 from llamaherd.resources import EXAMPLES
 from llamaherd.scaffold.hardware import ScaffoldError, WrittenGpu, written_gpus
@@ -64,6 +65,7 @@ def rig_yaml(
         unknown=() if known else gpus,
         cuda=cuda_for(found, gpus),
         driver=found.cards[0].driver if found.cards else None,
+        prebuilt=is_prebuilt_better(found),
         largest=yaml_scalar(largest) if largest and proposal.on_gpu else None,
         model=yaml_scalar(proposal.name),
         proposal=proposal,
@@ -158,6 +160,18 @@ def cuda_for(found: FoundHost, gpus: Sequence[WrittenGpu]) -> str:
         and (modern or _pair(version) < (13, 0))
     ]
     return max(there, key=_pair) if there else ("13.0" if modern else "12.9")
+
+
+_FEW_CORES = 4
+"""With fewer cores, the first run would mostly wait for the compiler."""
+_RELEASED_GLIBC = (2, 39)
+"""The C library that releases with CUDA need: they are built on Ubuntu 24.04."""
+
+
+def is_prebuilt_better(found: FoundHost) -> bool:
+    """Return whether a host has too few cores to build an engine, and runs the programs of its authors' releases."""
+    runs = not (found.cards or found.bus) or GLIBC[found.os] >= _RELEASED_GLIBC
+    return found.arch == "x86_64" and (found.cores or found.threads) < _FEW_CORES and runs
 
 
 def _pair(version: str) -> tuple[int, ...]:

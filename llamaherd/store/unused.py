@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -90,14 +90,20 @@ def _planned(plan: Plan) -> dict[Kind, frozenset[str]]:
     """Return the names that the plan needs, by kind. An image counts with the one that it is made from."""
     builds = frozenset(build.id for build in plan.builds)
     pages = frozenset(build.page.sha256 for build in plan.builds if build.page)
+    archives = {each.sha256 for build in plan.builds if build.release for each in build.release.archives}
     return {
         "build": builds,
         "image": frozenset(name for image in plan.images for name in (image.tag, image.base)),
         "preset": frozenset(PurePosixPath(each.preset.path).name for each in plan.instances if each.preset),
-        "source": pages | {build.source.sha256 for build in plan.builds if build.source.sha256},
+        "source": pages | _with_parts(archives) | {build.source.sha256 for build in plan.builds if build.source.sha256},
         "work": builds,
         "packages": frozenset(),
     }
+
+
+def _with_parts(archives: Set[str]) -> frozenset[str]:
+    """Return the names of archives, and of the files in which the fetcher keeps what has arrived of them."""
+    return frozenset(f"{each}{suffix}" for each in archives for suffix in ("", ".part", ".map", ".synced"))
 
 
 def _needing(kind: Kind, name: str, needs: Iterable[tuple[str, str]]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Engines: built from their pinned sources, each in a folder named by its build id."""
+"""Engines: built from their pinned sources or fetched as releases, each in a folder named by its build id."""
 
 from __future__ import annotations
 
@@ -14,21 +14,30 @@ from llamaherd.engines.flags import catalogue
 from llamaherd.engines.flags.definitions import flags_as_mapping, parse_help
 from llamaherd.host.responses import build_manifest
 from llamaherd.host.state import EnginesState, HostState, StatePart
-from llamaherd.host.time_limits import BUILD_SECONDS, SOURCE_SECONDS
-from llamaherd.inventory.schema import Engine, Rig
+from llamaherd.host.time_limits import BUILD_SECONDS, SOURCE_SECONDS, transfer_seconds
+from llamaherd.inventory.schema import Engine, Rig, Source
 from llamaherd.inventory.schema.software import BuiltFlags, cmake_value
 from llamaherd.layout import CACHE
 from llamaherd.lock.engine_flags import FOLDER, BuiltEngine, keep_built
 from llamaherd.onhost.verification import Probe
-from llamaherd.plan import BuildPlan, Estimate, Plan, digest
-from llamaherd.reference.packages import BUILD_PACKAGES
+from llamaherd.plan import BuildPlan, Estimate, Plan, ReleasePlan, StorePlan, digest
+from llamaherd.reference.packages import BUILD_PACKAGES, RELEASE_PACKAGES
 from llamaherd.reference.toolchains import NEWEST_GCC, release
 from llamaherd.role.changes import Change, RunVerb, SendFile
 from llamaherd.role.preflight import DiskNeed, PreflightRow, Refusal
 from llamaherd.role.report import Installed
 from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Run, Task, Verified
-from roles.engines.onhost import BuildInput, BuildQuery, Found, InspectInput, SourceFileInput, VouchInput
+from roles.engines.onhost import (
+    BuildInput,
+    BuildQuery,
+    Found,
+    InspectInput,
+    InstallInput,
+    SourceFileInput,
+    VouchInput,
+)
 from roles.engines.onhost.compiling import CompileInput, PageInput, SourceInput
+from roles.engines.onhost.prebuilt import ArchiveInput, BandwidthInput, ReleaseInput
 
 RECIPE = 1
 """Counts up when the same options would give another build; it is part of every build id."""
@@ -37,7 +46,12 @@ RECIPE = 1
 _BUILD_BYTES = 2 * 10**9
 _CUDA_BUILD_BYTES = 8 * 10**9
 
+_UNPACKED = 4
+"""An archive and its files have fewer bytes than so many times the archive, which is packed two to three times."""
+
 _COMPILERS = ("CMAKE_CUDA_HOST_COMPILER", "CMAKE_CXX_COMPILER")
+
+_NO_LIMITS = StorePlan()
 
 _WHY = {
     None: "it is not built",
@@ -47,20 +61,34 @@ _WHY = {
 }
 """By the stage of a build."""
 
+_WHY_RELEASE = {
+    None: "it is not installed",
+    "building": "it is being installed",
+    "built": "it is unpacked, and not let in yet",
+    "damaged": "a file of it is not what was installed",
+}
+"""By the stage of a release."""
+
 
 def plan(planning: Planning) -> PlanPart:
-    """Return a build for each engine that has a source and that an instance runs on."""
+    """Return a build for each engine that is built or a release, and that an instance runs on."""
     rig = planning.rig
     used = sorted({instance.engine for instance in rig.instances.values()})
     builds = tuple(build for name in used if (build := _build(rig, name, rig.engines[name])))
-    packages = frozenset({*BUILD_PACKAGES, *host_compilers(rig)}) if builds else frozenset()
-    return PlanPart(packages=packages, fields={"builds": builds})
+    packages: set[str] = set()
+    if any(build.release is None for build in builds):
+        packages |= {*BUILD_PACKAGES, *host_compilers(rig)}
+    if any(build.release for build in builds):
+        packages |= {*RELEASE_PACKAGES}
+    return PlanPart(packages=frozenset(packages), fields={"builds": builds})
 
 
 def _build(rig: Rig, name: str, engine: Engine) -> BuildPlan | None:
     source = engine.source
     if source is None:
         return None
+    if engine.release:
+        return _release(rig, name, engine, engine.release, source)
     architectures = _architectures(rig, name)
     cuda = rig.gpus.cuda if rig.gpus and architectures else None
     options = _options(rig, engine, architectures, cuda)
@@ -80,6 +108,25 @@ def _build(rig: Rig, name: str, engine: Engine) -> BuildPlan | None:
         cuda=cuda,
         disk=_CUDA_BUILD_BYTES if cuda else _BUILD_BYTES,
         page=engine.page,
+    )
+
+
+def _release(rig: Rig, name: str, engine: Engine, tag: str, source: Source) -> BuildPlan:
+    """Return a release as it is installed: its id hashes its archives, and all that decides whether it is accepted."""
+    architectures = _architectures(rig, name)
+    targets = _targets(rig, name, engine)
+    hashes = [each.sha256 for each in engine.archives]
+    identity = digest(RECIPE, engine.kind, "release", hashes, architectures, targets, rig.host.os)
+    return BuildPlan(
+        id=f"{engine.kind}-{identity}",
+        engine=name,
+        kind=engine.kind,
+        source=source,
+        options={},
+        targets=targets,
+        cuda=rig.gpus.cuda.partition(".")[0] if rig.gpus and architectures else None,
+        disk=_UNPACKED * sum(each.size for each in engine.archives),
+        release=ReleasePlan(tag=tag, archives=engine.archives, architectures=architectures),
     )
 
 
@@ -174,7 +221,7 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
     """Yield compilers that a build uses and that neither are installed nor will be."""
     if not state.system.machine.kernel:
         return
-    for build in plan.builds:
+    for build in compiled_builds(plan):
         if state.engines.builds.get(build.id) in (None, "damaged"):
             for version in sorted(own_compilers(build) - {*state.system.machine.gcc}):
                 package = f"g++-{version}"
@@ -182,6 +229,11 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
                     message = f"engine `{build.engine}` must be compiled with {package}, which is not installed"
                     help_ = f"`apt-get install {package}` on the host, or name another compiler in its `options`"
                     yield Refusal(message, help_, "compilers")
+
+
+def compiled_builds(plan: Plan) -> list[BuildPlan]:
+    """Return the builds that hosts compile, and not the releases."""
+    return [build for build in plan.builds if build.release is None]
 
 
 def own_compilers(build: BuildPlan) -> set[int]:
@@ -192,12 +244,14 @@ def own_compilers(build: BuildPlan) -> set[int]:
 
 def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
     """Yield the row about compilers, if something is built."""
-    if plan.builds:
+    if compiled_builds(plan):
         yield _compilers(plan, state)
 
 
 def _compilers(plan: Plan, state: HostState) -> PreflightRow:
-    newest = {cuda: NEWEST_GCC.get(release(build.cuda) or (0, 0)) for build in plan.builds if (cuda := build.cuda)}
+    newest = {
+        cuda: NEWEST_GCC.get(release(build.cuda) or (0, 0)) for build in compiled_builds(plan) if (cuda := build.cuda)
+    }
     wanted = [f"up to g++ {gcc} for CUDA {cuda}" for cuda, gcc in sorted(newest.items()) if gcc]
     wanted += [f"g++-{each}" for each in sorted(set().union(*map(own_compilers, plan.builds)))]
     have = ", ".join(f"g++ {version}" for version in sorted(state.system.machine.gcc))
@@ -206,14 +260,25 @@ def _compilers(plan: Plan, state: HostState) -> PreflightRow:
     )
 
 
-def build_changes(build: BuildPlan, state: HostState) -> list[Change]:
-    """Send the source, if it is here; build, or join a build that runs, or let in one that has ended."""
+def build_changes(build: BuildPlan, state: HostState, store: StorePlan = _NO_LIMITS) -> list[Change]:
+    """Send the source, if it is here; build, or join a build that runs, or let in one that has ended.
+
+    A release is installed instead, within the limits that the store of models has for downloads.
+    """
     stage = state.engines.builds.get(build.id)
     if stage == "done":
         return []
     if stage == "intact":
         why = ("something is new about its files, whose content is as it was built",)
         return [Change("update", "build", build.id, why, RunVerb("engines.vouch", VouchInput(build.id)))]
+    if build.release:
+        seconds = transfer_seconds(each.size for each in build.release.archives)
+        how = RunVerb(
+            "engines.install",
+            InstallInput(install_input(build, build.release, store), seconds),
+            f"installing {build.id}",
+        )
+        return [Change("fetch", "engine", build.id, (_WHY_RELEASE.get(stage, str(stage)),), how)]
     changes = []
     archive, sha256 = build.source.local_archive, build.source.sha256
     if stage in (None, "damaged") and archive and sha256 and sha256 not in BuiltState.of(state).sources:
@@ -254,6 +319,27 @@ def compile_input(build: BuildPlan) -> CompileInput:
     )
 
 
+def install_input(build: BuildPlan, release: ReleasePlan, store: StorePlan) -> ReleaseInput:
+    """Return a release as the program on hosts installs it."""
+    dialect = DIALECTS[build.kind]
+    return ReleaseInput(
+        id=build.id,
+        kind=build.kind,
+        tag=release.tag,
+        git=build.source.git or "",
+        commit=build.source.commit or "",
+        archives=tuple(ArchiveInput(each.name, each.url, each.sha256, each.size) for each in release.archives),
+        targets=build.targets,
+        architectures=tuple(_by_number(each)[0] for each in release.architectures),
+        cuda=build.cuda or "",
+        lists_flags=dialect.traits.help_lists_flags,
+        lists_devices=dialect.lists_devices,
+        connections=store.connections,
+        bandwidth=tuple(BandwidthInput(*each) for each in store.bandwidth),
+        seconds=transfer_seconds(each.size for each in release.archives),
+    )
+
+
 def source_sends(plan: Plan, state: HostState) -> list[SendFile]:
     """Return the sources of the controller that a run would send."""
     hows = [change.how for build in plan.builds for change in build_changes(build, state)]
@@ -288,7 +374,8 @@ def _installed(judging: Judging) -> Iterator[Installed]:
     for build in judging.plan.builds:
         if output := build_manifest(build.id, judging.answers):
             version = str(output.get("version", "")).removeprefix("version: ")
-            yield Installed(f"{build.kind} ({build.id}, {version}, {output.get('compiler')})", build.folder)
+            made_by = f"release {build.release.tag}" if build.release else output.get("compiler")
+            yield Installed(f"{build.kind} ({build.id}, {version}, {made_by})", build.folder)
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
@@ -298,6 +385,8 @@ def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
 
 def _build_lines(build: BuildPlan) -> list[str]:
     source = build.source
+    if build.release:
+        return _release_lines(build, build.release)
     pinned = f"commit {source.commit}" if source.git else f"sha256 {source.sha256}"
     return [
         f"  engine     {build.engine}: {build.id}",
@@ -309,19 +398,42 @@ def _build_lines(build: BuildPlan) -> list[str]:
     ]
 
 
+def _release_lines(build: BuildPlan, release: ReleasePlan) -> list[str]:
+    return [
+        f"  engine     {build.engine}: {build.id}",
+        f"             release {release.tag} of {build.source.git}, as its authors built it",
+        f"             commit {build.source.commit}",
+        *(
+            line
+            for each in release.archives
+            for line in (f"             {each.url}", f"             sha256 {each.sha256}")
+        ),
+        *(f"             lacks {each}" for each in release_lacks(build)),
+        f"             installs {' '.join(build.targets)} into {build.folder}",
+    ]
+
+
+def release_lacks(build: BuildPlan) -> Iterator[str]:
+    """Yield what a release lacks that a build on the host has."""
+    if build.cuda:
+        types = ", ".join(sorted(pair.partition("-")[0] for pair in DIALECTS[build.kind].traits.pairs))
+        yield f"flash attention for other cache types than {types}, and for K and V of different types"
+    yield "code for this very processor: it picks one of its variants at the start"
+
+
 def tasks(plan: Plan) -> Iterator[Task]:
     """Yield one build after the other: each uses all cores. Servers whose build fails keep running unchanged."""
     for build in plan.builds:
-        yield Task(f"{build.engine} ({build.id})", partial(_changes, build), alone=True)
+        yield Task(f"{build.engine} ({build.id})", partial(_changes, build, plan.store), alone=True)
 
 
-def _changes(build: BuildPlan, state: HostState, _: Run) -> list[Change]:
-    return build_changes(build, state)
+def _changes(build: BuildPlan, store: StorePlan, state: HostState, _: Run) -> list[Change]:
+    return build_changes(build, state, store)
 
 
 ROLE = Role(
     name="engines",
-    summary="Every engine is built from its pinned source, and no program of it is another than was built.",
+    summary="Every engine is built from its pinned source or installed from its release, and is unchanged since.",
     for_instances=True,
     plan=plan,
     inspection=Inspection("engines.inspect", inspection_input, Found, state_parts),

@@ -26,7 +26,7 @@ OUTSIDE_NAMES = {"os.environ", "os.getenv", "datetime.now", "Path.cwd"}
 EDGES = (
     *("cli/", "deploy/", "onhost/fetch/", "bounded.py", "gguf/remote.py", "role/dial.py"),
     *("pipeline/discovery.py", "pipeline/load.py"),
-    *("lock/file.py", "lock/git_refs.py", "lock/hub.py", "lock/local_files.py", "lock/registry.py"),
+    *("lock/file.py", "lock/git_refs.py", "lock/github.py", "lock/hub.py", "lock/local_files.py", "lock/registry.py"),
     "lock/resolver.py",
     *("measure/bench/measurement.py", "measure/bench/reservation.py", "measure/bench/session.py"),
     *("measure/bench/url_target.py", "measure/client/http_client.py", "measure/meter/meter.py"),

@@ -10,6 +10,7 @@ from llamaherd.store.holdings import Removal
 from llamaherd.store.unused import HostItem
 from tests.support.gateway import chatting_plan, gateway_plans
 from tests.support.monitoring import household
+from tests.support.releases import gpu_release, planned_release
 from tests.support.rigs import DIGEST, cpu_rig, gpu_rig, planned, wsl_rig
 from tests.support.virtual_address import sharing_plans
 
@@ -31,6 +32,7 @@ KEYED = planned(cpu_rig(), {"instances/drafter/api_key": {"env": "K"}})
 KEYLESS = planned(cpu_rig(), {"instances/chat/api_key": None})
 LAN = planned(cpu_rig(), {"instances/chat/listen": "0.0.0.0"})
 IK_CPU = planned(cpu_rig(), {"engines/main/kind": "ik_llama.cpp", "instances/chat/draft": {"mtp": 1}})
+RELEASE = planned_release(gpu_release())
 URL = planned(cpu_rig(), {"engines/main/source/archive": "https://mirror.lan/llama.tar.gz"})
 VLLM = planned(
     gpu_rig(),

@@ -37,7 +37,7 @@ from roles.serve.state import inspection_input as inspected_servers
 from roles.serve.transaction import UndeclaredServer
 from roles.serve.verify import verification_input as verified_servers
 from tests.render.pieces import build, fetch_id, hub, instance, made, taking
-from tests.render.plans import CPU, GPU, NEIGHBOUR, PULLED, REMOVALS, UNUSED, WATCHER
+from tests.render.plans import CPU, GPU, NEIGHBOUR, PULLED, RELEASE, REMOVALS, UNUSED, WATCHER
 from tests.support.rigs import gpu_rig
 from tests.support.states import host_with
 
@@ -95,6 +95,7 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
     "install": lambda: package_changes(CPU, host_with(packages={"python3"})),
     "add_repository": lambda: repository_changes(nvidia_repository(Rig.model_validate(gpu_rig())), HostState()),
     "build_llama_cpp_cuda_git": lambda: build_changes(build(GPU, "main"), HostState()),
+    "install_release_cuda": lambda: build_changes(build(RELEASE, "main"), HostState()),
     "build_ik_cuda_overlay_url": lambda: build_changes(build(GPU, "ik"), HostState()),
     "build_llama_cpp_cpu": lambda: build_changes(build(CPU, "main"), HostState())[2:],
     "admit_source": lambda: build_changes(build(CPU, "main"), HostState())[1:2],

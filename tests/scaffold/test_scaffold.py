@@ -66,6 +66,26 @@ def test_what_is_written_passes_the_check(tmp_path: Path, name: str) -> None:
     assert instance.model in rig.models
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "prebuilt"),
+    [
+        ("cpu-box", {}, False),
+        ("cpu-box", {"cores": 3}, True),
+        ("cpu-box", {"cores": 0, "threads": 2}, True),
+        ("cpu-box", {"cores": 2, "arch": "aarch64"}, False),
+        ("duo", {"cores": 2}, True),
+        # Its C library is older than that of releases with CUDA.
+        ("duo", {"cores": 2, "os": "ubuntu-22.04"}, False),
+        ("duo", {"cores": 2, "os": "debian-12"}, False),
+    ],
+)
+def test_a_host_with_few_cores_gets_the_authors_programs(
+    tmp_path: Path, name: str, changes: dict[str, Any], prebuilt: bool
+) -> None:
+    engine = rig_of(tmp_path, replace(seen(name), **changes)).engines["main"]
+    assert (engine.release, engine.ref) == (("b11434", None) if prebuilt else (None, "b11434"))
+
+
 def test_two_cards(tmp_path: Path) -> None:
     rig = rig_of(tmp_path, seen("duo"))
     assert rig.gpus

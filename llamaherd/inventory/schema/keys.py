@@ -53,6 +53,7 @@ EXAMPLES: Mapping[str, str] = {
     "Driver.reboot": "false",
     "Engine.kind": "llama.cpp",
     "Engine.ref": "b11434",
+    "Engine.release": "b11434",
     "Engine.source": "{git: 'https://github.com/ggml-org/llama.cpp', ref: b11434}",
     "Engine.image": "ghcr.io/ggml-org/llama.cpp:server-cuda",
     "Engine.options": "{GGML_LTO: true}",
@@ -244,7 +245,8 @@ ALSO_CALLED: Mapping[str, Mapping[str, str]] = {
         "image": "container docker docker_image",
         "kind": "type name engine",
         "options": "cmake cmake_options cmake_args build_options defines",
-        "ref": "version tag branch commit revision release build",
+        "ref": "version tag branch commit revision build",
+        "release": "prebuilt binary binaries released",
         "source": "git repo repository url",
     },
     "Source": {

@@ -19,6 +19,8 @@ UPSTREAM: dict[str, str] = {
     "ik_llama.cpp": "https://github.com/ikawrakow/ik_llama.cpp",
 }
 """The repository of each engine's authors."""
+RELEASED: dict[str, str] = {"llama.cpp": "ggml-org/llama.cpp"}
+"""The repository on GitHub of each engine whose authors publish programs for Linux, built with and without CUDA."""
 PUBLISHED: dict[str, str] = {"vllm": "vllm/vllm-openai:v0.33.0"}
 """The image of each engine that is not built on hosts."""
 
@@ -112,17 +114,33 @@ class PageArchive:
     sha256: str
 
 
+@dataclass(frozen=True)
+class ReleaseArchive:
+    """An archive of programs that an engine's authors have built: its URL, its sha256, and its size in bytes."""
+
+    url: str
+    sha256: str
+    size: int
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return self.url.rpartition("/")[2]
+
+
 BuiltFlags = tuple[tuple[tuple[str, ...], int], ...]
 """The flags of a built engine: all spellings of each, and the number of its values."""
 
 
 class Engine(Declared):
-    """An engine: built on the host from a pinned source, or an image by digest."""
+    """An engine: built on the host from a pinned source, programs that its authors built, or an image by digest."""
 
     kind: EngineKind
     """The kind of engine, which sets its build options and flags."""
     ref: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] | None = None
     """Short for a `source` in the authors' own repository at this tag, branch or commit."""
+    release: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None
+    """Or fetch the programs that the authors have built for this release, instead of building them on the host."""
     source: Source | None = None
     """Build it on the host from this."""
     image: Image | None = None
@@ -133,6 +151,7 @@ class Engine(Declared):
     """The version of its flags, if it does not follow from `ref` or `source`: b11434, a commit, a date."""
     _built: BuiltFlags = PrivateAttr(default=())
     _page: PageArchive | None = PrivateAttr(default=None)
+    _archives: tuple[ReleaseArchive, ...] = PrivateAttr(default=())
 
     @property
     def built(self) -> BuiltFlags:
@@ -156,15 +175,27 @@ class Engine(Declared):
         engine._page = page
         return engine
 
+    @property
+    def archives(self) -> tuple[ReleaseArchive, ...]:
+        """Return the archives of its release that the lock has for this rig."""
+        return self._archives
+
+    def with_archives(self, archives: tuple[ReleaseArchive, ...]) -> Engine:
+        """Return the same engine, whose programs are in these archives."""
+        engine = self.model_copy()
+        engine._archives = archives
+        return engine
+
     @model_validator(mode="before")
     @classmethod
     def _ref_is_short_for_a_source(cls, value: Any) -> Any:
-        if not isinstance(value, dict) or not isinstance(value.get("ref"), str) or value.get("source") is not None:
+        if not isinstance(value, dict) or value.get("source") is not None:
             return value
+        # A release is built from the commit of its tag: its source names the version, as for a build.
+        ref = value.get("release") if value.get("ref") is None else value["ref"]
         upstream = UPSTREAM.get(str(value.get("kind")))
-        if upstream is None or value.get("image") is not None:
+        if not isinstance(ref, str) or upstream is None or value.get("image") is not None:
             return value
-        ref = value["ref"]
         pin = {"commit": ref} if re.fullmatch(r"[0-9a-f]{40}", ref) else {"ref": ref}
         return value | {"source": {"git": upstream, **pin}}
 
@@ -172,6 +203,9 @@ class Engine(Declared):
     def _one_kind(self) -> Engine:
         if self.image is None and (published := PUBLISHED.get(self.kind)):
             raise wrong(f"{self.kind} is run from an image; it is not built here", f"add `image: {published}`")
+        if self.release is not None:
+            self._refuse_beside_release(self.release)
+            return self
         given = [key for key in ("ref", "source", "image") if getattr(self, key) is not None]
         if not given:
             ref = "main" if self.kind == "ik_llama.cpp" else "b11434"
@@ -181,6 +215,35 @@ class Engine(Declared):
         if self.source and self.ref not in (None, self.source.ref, self.source.commit):
             raise wrong("`ref` and `source` both set the version", "leave out `ref`", at="ref")
         return self
+
+    def _refuse_beside_release(self, release: str) -> None:
+        """Refuse keys that are for builds and images, where the authors have built the programs."""
+        if self.kind not in RELEASED:
+            message = f"the authors of {self.kind} publish no programs for Linux, so it has no `release`"
+            raise wrong(message, f"write `ref: {release}`, which builds it on the host", at="release")
+        if re.fullmatch(r"[0-9a-f]{40}", release):
+            raise wrong(
+                "a commit is not a release", f"write `ref: {release}`, which builds it on the host", at="release"
+            )
+        own = Source(git=UPSTREAM[self.kind], ref=release)
+        beside = {"ref": self.ref, "source": self.source if self.source != own else None, "image": self.image}
+        for key, value in beside.items():
+            if value is not None:
+                raise wrong(f"the engine is a `release` or has `{key}`, and not both", "leave out one of them", at=key)
+        if self.options:
+            message = "`options` are for CMake, and the programs of a `release` are built already"
+            help_ = f"leave out `options`, or write `ref: {release}`, which builds it on the host"
+            raise wrong(message, help_, at="options")
+
+    @property
+    def is_built(self) -> bool:
+        """Return whether a host builds it from its source."""
+        return self.source is not None and self.release is None
+
+    @property
+    def version_key(self) -> tuple[str, ...]:
+        """Return the path of the key that names the version of its source."""
+        return ("release",) if self.release else ("ref",) if self.ref else ("source", "ref")
 
     @property
     def digest(self) -> bool:

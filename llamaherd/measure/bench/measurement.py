@@ -179,7 +179,7 @@ def _engine(plan: Plan, instance: InstancePlan, facts: ServerFacts) -> Engine:
         version=facts.build,
         commit=source.commit or source.sha256,
         build=build.id,
-        options=tuple(f"{name}={value}" for name, value in sorted(build.options.items())),
+        options=tuple(f"{name}={value}" for name, value in sorted(build.settings.items())),
         cuda=build.cuda,
         image=instance.server.image,
     )

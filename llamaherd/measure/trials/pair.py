@@ -15,7 +15,6 @@ from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
 from llamaherd.inventory.settings import Setting, with_settings
-from llamaherd.inventory.yaml_file import Document
 from llamaherd.measure.bench.series import ANSWERED
 from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import KINDS, RequestSpec, long_prompt, run_from_answer, suite
@@ -46,6 +45,7 @@ from llamaherd.measure.trials.trial import (
     unit_of,
     variant_instance,
 )
+from llamaherd.pipeline.fleet_files import Edit
 from llamaherd.pipeline.history import keyless, missing_on_host
 from llamaherd.pipeline.load import plans
 from llamaherd.plan import InstancePlan, Only, Plan
@@ -126,8 +126,7 @@ def plan_pair(
     servers = {each: unit_of(plan, rig, each) for each in (one, other)}
     port = trial_port(plan, one)
 
-    def edit(whole: Document) -> Document:
-        return with_settings(whole, other, settings) if whole.data.get("rig") == rig else whole
+    edit = changed_instance(rig, other, settings)
 
     def new(found: Sequence[Finding]) -> None:
         doubtful([each for each in found if each not in usual])
@@ -143,6 +142,20 @@ def plan_pair(
         tuple({each.name: each for each in servers.values()}.values()),
         bool(settings),
     )
+
+
+def changed_instance(rig: str, name: str, settings: Sequence[Setting]) -> Edit:
+    """Return the edit that gives an instance of a rig these settings."""
+    return lambda whole: with_settings(whole, name, settings) if whole.data.get("rig") == rig else whole
+
+
+def to_install(two: Pair, state: HostState) -> tuple[str, ...]:
+    """Return the builds and models that B needs with its settings, and the host lacks; nothing if more is missing."""
+    if not two.changed or any(each.service not in state.servers.units for each in two.declared):
+        return ()
+    part = two.plan_b.model_copy(update={"only": Only(instances=(server_with(two.plan_b, two.b.instance.name).name,))})
+    missing = tuple(missing_on_host(part, state))
+    return missing if all(each.startswith(("build ", "model ")) for each in missing) else ()
 
 
 def missing_for_trial(two: Pair, state: HostState) -> str | None:
@@ -202,7 +215,7 @@ def _provenance(plan: Plan, arm: Variant) -> Provenance:
     """Return the provenance by the plan: the host runs exactly this build and these files."""
     instance = arm.instance
     build = next((each for each in plan.builds if each.id == instance.build), None)
-    options = tuple(f"{name}={value}" for name, value in build.options.items()) if build else ()
+    options = tuple(f"{name}={value}" for name, value in build.settings.items()) if build else ()
     folders = {instance.model_folder: "weights", instance.draft_folder: "draft"}
     files = tuple(
         ModelFile(

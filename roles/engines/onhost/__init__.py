@@ -17,6 +17,7 @@ from llamaherd.onhost.services import last_lines, show_units
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
 from roles.engines.onhost.compiling import CompileInput, sha256sum
+from roles.engines.onhost.prebuilt import ReleaseInput
 
 MOST_FLAGS = 64_000
 """Bytes that are kept of a server's list of flags."""
@@ -115,40 +116,79 @@ class VouchInput:
     id: str
 
 
+@dataclass(frozen=True)
+class InstallInput:
+    """A release to install, within so many seconds."""
+
+    release: ReleaseInput
+    seconds: int
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What a unit makes: a build or an installed release, and the verb that makes it with its input."""
+
+    id: str
+    user: str
+    targets: tuple[str, ...]
+    seconds: int
+    verb: str
+    input: CompileInput | ReleaseInput
+    doing: str
+    done: str
+    what: str
+
+
 def build(given: BuildInput, system: System) -> None:
     """Build an engine, or join the run that builds it. Raise FailedError with the compiler's own words."""
     engine = given.engine
-    home, work, unit = f"{BUILDS}/{engine.id}", f"{WORK}/{engine.id}", f"llamaherd-build-{engine.id}.service"
+    words = ("building", "built", "the build")
+    _make(
+        _Job(engine.id, engine.user, engine.targets, given.seconds, "engines.compiling.compile", engine, *words), system
+    )
+
+
+def install(given: InstallInput, system: System) -> None:
+    """Install a release, or join the run that installs it. Raise FailedError."""
+    release = given.release
+    words = ("installing", "installed", "the installation")
+    _make(
+        _Job(release.id, release.user, release.targets, given.seconds, "engines.prebuilt.install", release, *words),
+        system,
+    )
+
+
+def _make(job: _Job, system: System) -> None:
+    home, work, unit = f"{BUILDS}/{job.id}", f"{WORK}/{job.id}", f"llamaherd-build-{job.id}.service"
     try:
-        if is_whole(home, engine.targets, system) and not is_intact(home, system):
+        if is_whole(home, job.targets, system) and not is_intact(home, system):
             system.remove(f"{home}/manifest.json")  # without it, a build is unfinished
-        is_done = is_whole(home, engine.targets, system) or system.entry(f"{work}/out/manifest.json")
+        is_done = is_whole(home, job.targets, system) or system.entry(f"{work}/out/manifest.json")
         if not is_done and not unit_runs(system, unit):
-            _begin(given, work, unit, system)
-        _wait(given, work, unit, system)
+            _begin(job, work, unit, system)
+        _wait(job, work, unit, system)
         # A run whose connection was lost waits here as well: one of them admits the build.
-        with system.lock("build", LOCK_WAIT, f"letting {engine.id} in"):
-            _admit(given, home, work, system)
+        with system.lock("build", LOCK_WAIT, f"letting {job.id} in"):
+            _admit(job, home, work, system)
     except OSError as error:
         raise cannot_write(error) from error
 
 
-def _begin(given: BuildInput, work: str, unit: str, system: System) -> None:
+def _begin(job: _Job, work: str, unit: str, system: System) -> None:
     """Start the unit that compiles. It outlives this program and the connection."""
-    engine = given.engine
     systemctl(system, "reset-failed", unit)
-    made = system.run(["install", "-d", "-o", engine.user, work])
+    made = system.run(["install", "-d", "-o", job.user, work])
     if not made.ok:
         raise FailedError(f"cannot create {work}", log=last_lines(made, 3))
     for name in ("failed", "build.log", "build.sh"):
         system.remove(f"{work}/{name}")  # links that an earlier build may have left
-    document = {"version": VERSION, "verb": "engines.compiling.compile", "input": engine}
-    system.write(f"{work}/build.json", dump(document), mode=0o600, owner=engine.user)
+    document = {"version": VERSION, "verb": job.verb, "input": job.input}
+    system.write(f"{work}/build.json", dump(document), mode=0o600, owner=job.user)
     properties = (
-        f"User={engine.user}",
+        f"User={job.user}",
         "Nice=10",
         "OOMScoreAdjust=800",
-        f"RuntimeMaxSec={given.seconds}",
+        f"RuntimeMaxSec={job.seconds}",
         "NoNewPrivileges=yes",
         "ProtectSystem=strict",
         f"ReadWritePaths={work} {CACHE}",
@@ -169,22 +209,30 @@ def _begin(given: BuildInput, work: str, unit: str, system: System) -> None:
         raise FailedError(f"{unit} cannot be started", log=last_lines(started, 3))
 
 
-def _wait(given: BuildInput, work: str, unit: str, system: System) -> None:
+def _wait(job: _Job, work: str, unit: str, system: System) -> None:
     """Report progress until the unit has ended. Raise FailedError where it does not end in time."""
     began = system.now()
     reported = 0
     while unit_runs(system, unit):
         system.sleep(1)
         elapsed = int(system.now() - began)
-        if elapsed > given.seconds:
+        if elapsed > job.seconds:
             raise FailedError(
-                f"the build of {given.engine.id} has not ended within {_limit(given.seconds)}; its logs are in {work}",
+                f"{job.what} of {job.id} has not ended within {_limit(job.seconds)}; its logs are in {work}",
                 f"see with `ps -ef --forest` what hangs, end it with `systemctl stop {unit}`, and run again",
             )
         if elapsed // _REPORT_SECONDS > reported:
             reported = elapsed // _REPORT_SECONDS
-            step = _progress(f"{work}/build.log", system) or "configuring"
-            system.report(f"building {given.engine.id}: {step} after {elapsed} s")
+            system.report(f"{job.doing} {job.id}: {_step(job, work, elapsed, system)}")
+
+
+def _step(job: _Job, work: str, elapsed: int, system: System) -> str:
+    """Return what a unit does after so many seconds."""
+    if isinstance(job.input, CompileInput):
+        return f"{_progress(f'{work}/build.log', system) or 'configuring'} after {elapsed} s"
+    progress = f"{work}/fetch/progress"  # in a folder of the build user: no link is followed
+    is_fetching = is_file(progress, system) and not system.names(f"{work}/out/bin")
+    return (system.read(progress) or "").strip() if is_fetching else f"unpacking after {elapsed} s"
 
 
 def _progress(log: str, system: System) -> str:
@@ -194,14 +242,13 @@ def _progress(log: str, system: System) -> str:
     return steps[-1] if steps else ""
 
 
-def _admit(given: BuildInput, home: str, work: str, system: System) -> None:
+def _admit(job: _Job, home: str, work: str, system: System) -> None:
     """Make a finished build root's, and move it to its place."""
-    engine = given.engine
-    if is_whole(home, engine.targets, system):
-        system.report(f"built {engine.id}")
+    if is_whole(home, job.targets, system):
+        system.report(f"{job.done} {job.id}")
         return
     if not system.entry(f"{work}/out/manifest.json"):
-        raise _failure(given, work, system)
+        raise _failure(job, work, system)
     _own(system, f"{work}/out", ["chmod", "-R", "u=rwX,go=rX", f"{work}/out"])
     system.remove(home)
     moved = system.run(["mv", "-T", f"{work}/out", home], seconds=_COPY_SECONDS)
@@ -209,10 +256,10 @@ def _admit(given: BuildInput, home: str, work: str, system: System) -> None:
         raise FailedError(f"cannot move the build to {home}", "see `df -h /opt`", last_lines(moved, 3))
     write_stamp(home, system)
     system.remove(work)
-    system.report(f"built {engine.id} in {_manifest(home, system).get('seconds', '?')} s")
+    system.report(f"{job.done} {job.id} in {_manifest(home, system).get('seconds', '?')} s")
 
 
-def _failure(given: BuildInput, work: str, system: System) -> FailedError:
+def _failure(job: _Job, work: str, system: System) -> FailedError:
     """Return why a build has failed, with the errors of the compiler. Its logs stay."""
     for name in ("source", "tree"):
         system.remove(f"{work}/{name}")  # gigabytes that the next try makes again
@@ -223,9 +270,10 @@ def _failure(given: BuildInput, work: str, system: System) -> FailedError:
             log = [line[:300] for line in found.out.split("\n")[:20]]
             break
     stopped = (
-        f"the build was stopped before it ended (killed, out of memory, or after {_limit(given.seconds)}); run again"
+        f"{job.what} was stopped before it ended (killed, out of memory, or after {_limit(job.seconds)}); run again"
     )
-    return FailedError((system.read(f"{work}/failed") or "").strip() or stopped, log=log)
+    message, _, fix = (system.read(f"{work}/failed") or "").strip().partition("\n")
+    return FailedError(message or stopped, fix, log)
 
 
 def _limit(seconds: int) -> str:
@@ -347,6 +395,7 @@ def admit_source(given: SourceFileInput, system: System) -> None:
 VERBS = {
     "inspect": Verb(InspectInput, inspect),
     "build": Verb(BuildInput, build),
+    "install": Verb(InstallInput, install),
     "vouch": Verb(VouchInput, vouch),
     "admit_source": Verb(SourceFileInput, admit_source),
 }

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from llamaherd.layout import BUILD_PATH, BUILD_USER, CACHE, WORK
 from llamaherd.onhost.files import cannot_write
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, System
 from llamaherd.onhost.verbs import Verb
 
-_LOGS = ("configure.log", "build.log", "version.log", "help.log", "devices.log")
+LOGS = ("configure.log", "build.log", "version.log", "help.log", "devices.log")
 _LONG_SECONDS = 43_200
 """Of a compiler: the unit ends before that."""
 _START_SECONDS = 300
@@ -77,18 +78,26 @@ class CompileInput:
 
 def compile_engine(given: CompileInput, system: System) -> None:
     """Build an engine in `out`. Raise FailedError, and write the reason to `failed`."""
-    try:
+    with reason_kept(given.work, given.user, system):
         _compile(given, system)
+
+
+@contextmanager
+def reason_kept(work: str, user: str, system: System) -> Iterator[None]:
+    """Write why the block fails to `failed`, with the fix in a line of its own. Raise FailedError."""
+    try:
+        yield
     except (FailedError, OSError) as error:
         failed = cannot_write(error) if isinstance(error, OSError) else error
+        text = "".join(f"{line}\n" for line in (failed.message, failed.fix) if line)
         with suppress(OSError):  # the disk may be full: the unit's journal has the reason
-            system.write(f"{given.work}/failed", f"{failed.message}\n", mode=0o644, owner=given.user)
+            system.write(f"{work}/failed", text, mode=0o644, owner=user)
         raise failed from error
 
 
 def _compile(given: CompileInput, system: System) -> None:
     began = int(system.clock())
-    for name in ("source", "tree", "out", "failed", *_LOGS):
+    for name in ("source", "tree", "out", "failed", *LOGS):
         system.remove(f"{given.work}/{name}")
     for name in ("source", "tree", "out/bin"):
         system.folder(f"{given.work}/{name}")
@@ -96,7 +105,8 @@ def _compile(given: CompileInput, system: System) -> None:
     jobs = _jobs(given.bytes_per_job, system)
     _configure(given, root, jobs, system)
     _build(given, jobs, system)
-    version = _start_server(given, system)
+    message = f"the server that was built does not start; see {WORK}/{given.id}/version.log"
+    version = start_server(given, lambda _: FailedError(message), system)
     source = given.source
     name = source.archive.rpartition("/")[2]
     about: dict[str, object] = {
@@ -106,10 +116,10 @@ def _compile(given: CompileInput, system: System) -> None:
         if source.git
         else {"archive": name, "sha256": source.sha256},
         "options": dict(given.options),
-        "compiler": _line(system.run(["c++", "--version"]).out),
+        "compiler": first_line(system.run(["c++", "--version"]).out),
     }
     if given.cuda:
-        about["cuda"] = _line(system.run([given.nvcc, "--version"]).out, "release")
+        about["cuda"] = first_line(system.run([given.nvcc, "--version"]).out, "release")
     about |= {"version": version, "jobs": jobs, "seconds": int(system.clock()) - began}
     # Last, and all in one line: the inspection reads it so.
     about["sha256"] = {each: sha256sum(system, f"{given.work}/out/bin/{each}") for each in sorted(given.targets)}
@@ -205,7 +215,7 @@ def _require_fetched(system: System, command: Sequence[str], what: str, seconds:
     if ended.code == TIMED_OUT:
         raise FailedError(f"{what}: not all of it has come within {seconds // 60} min")
     if not ended.ok:
-        raise FailedError(f"{what}: {_last(ended)}")
+        raise FailedError(f"{what}: {last_line(ended)}")
 
 
 # --- CMake --------------------------------------------------------------------------------------------------
@@ -276,8 +286,27 @@ def _build(given: CompileInput, jobs: int, system: System) -> None:
 # --- the server that was built ------------------------------------------------------------------------------
 
 
-def _start_server(given: CompileInput, system: System) -> str:
-    """Return the version that the server prints. Raise FailedError where it does not start or lacks CUDA."""
+class Started(Protocol):
+    """An engine whose server is in `out/bin` of the folder `work`."""
+
+    @property
+    def work(self) -> str: ...
+
+    @property
+    def user(self) -> str: ...
+
+    @property
+    def cuda(self) -> str: ...
+
+    @property
+    def lists_flags(self) -> bool: ...
+
+    @property
+    def lists_devices(self) -> bool: ...
+
+
+def start_server(given: Started, refused: Callable[[Ended], FailedError], system: System) -> str:
+    """Return the version that the server prints. Raise FailedError if it does not start (`refused`) or lacks CUDA."""
 
     def run(option: str, log: str) -> Ended:
         server = f"{given.work}/out/bin/llama-server"
@@ -285,7 +314,7 @@ def _start_server(given: CompileInput, system: System) -> str:
 
     started = run("--version", "version.log")
     if not started.ok:
-        raise FailedError(f"the server that was built does not start; see {WORK}/{given.id}/version.log")
+        raise refused(started)
     if given.lists_flags:
         flags = listed_flags(run("--help", "help.log").out)
         system.write(f"{given.work}/out/flags", flags, mode=0o644, owner=given.user)
@@ -294,7 +323,7 @@ def _start_server(given: CompileInput, system: System) -> str:
     devices = ("/dev/nvidiactl", "/dev/dxg")
     if given.cuda and not given.lists_devices and not any(system.entry(each) for each in devices):
         raise FailedError("this is a CUDA build, but there is no CUDA device on this host")
-    return _line(started.out, "version")
+    return first_line(started.out, "version")
 
 
 def listed_flags(help_: str) -> str:
@@ -320,12 +349,12 @@ def _is_file(system: System, path: str) -> bool:
     return there is not None and there.kind in ("file", "link")
 
 
-def _last(ended: Ended) -> str:
+def last_line(ended: Ended) -> str:
     """Return the last line of a program's output."""
     return next(iter((ended.out + ended.err).strip().split("\n")[-1:]), "")
 
 
-def _line(text: str, word: str = "") -> str:
+def first_line(text: str, word: str = "") -> str:
     """Return the first line with a word, without what JSON escapes: a shell reads manifests, too."""
     found = next((line for line in text.split("\n") if word in line), "")
     return re.sub(r'["\\]', "", found)
