@@ -14,6 +14,7 @@ from llamaherd.inventory.authority import KEY as ROOT_KEY
 from llamaherd.inventory.authority import ROOT
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.fleet_file import Tls
+from llamaherd.inventory.schema.keys import value_at
 from llamaherd.inventory.yaml_file import Document
 
 WARNING: Severity = "warning"
@@ -60,16 +61,22 @@ def absent_files(rig: Rig, document: Document, severity: Severity) -> Iterator[F
     ]
     for path, file, wrong in (*((*each, severity) for each in named), *((*each, WARNING) for each in reaching)):
         if file is not None and not _is_file(file):
-            yield MISSING_FILE.at(
-                document.value(path),
-                f"there is no file {file}",
-                _MADE.get(str(path[-2]), "paths are relative to this YAML file; check the spelling, or fetch it first"),
-                wrong,
-            )
+            given = str(value_at(document.data, path) or "")
+            relative = "" if given.startswith(("/", "~")) else "paths are relative to this YAML file; "
+            help_ = _MADE.get(str(path[-2]), f"{relative}check the spelling, or fetch it first")
+            what = f"{file} is a folder" if _is_folder(file) else f"there is no file {file}"
+            yield MISSING_FILE.at(document.value(path), what, help_, wrong)
 
 
 _MADE = {"api_key": "check the spelling, or make a key and write it there: `openssl rand -hex 32`"}
 """The other fix for a missing file, by the key that names it."""
+
+
+def _is_folder(file: Path) -> bool:
+    try:
+        return file.is_dir()
+    except OSError:
+        return False
 
 
 def _is_file(file: Path) -> bool:

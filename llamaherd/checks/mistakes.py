@@ -14,6 +14,7 @@ from llamaherd.checks.suggestions import (
     KeySuggestion,
     ValueSuggestion,
     as_written,
+    is_valid_as,
     passes_renamed,
     suggest_key,
     suggest_value,
@@ -149,6 +150,10 @@ def _wrong_value(document: Document, problem: Mapping[str, Any], thorough: bool)
         return WRONG_VALUE.at(place, f"{_sentence(shown, problem)}, and is a list", listed[0], edits=listed[1])
     meant = (suggest_value(document, written) if thorough else None) or _fix(found, problem)
     edits = _value_edits(document, written, meant)
+    given = problem["input"]
+    is_number = problem["type"] == "string_type" and isinstance(given, int | float)
+    if is_number and not is_valid_as(document, written, given):
+        return WRONG_VALUE.at(place, f"invalid value `{_short(str(given))}` for `{shown}`", meant.help, edits=edits)
     return WRONG_VALUE.at(place, _sentence(shown, problem), meant.help, edits=edits)
 
 

@@ -242,6 +242,12 @@ def _declared(document: Document, key: str, what: str, given: Any) -> ValueSugge
     return ValueSuggestion(f"{listed}{suggest_name(document.data, what, unknown)}")
 
 
+def is_valid_as(document: Document, path: Path_, given: float) -> bool:
+    """Return whether a number is valid at a path once it is written in quotes."""
+    field = declared_at(path)[1]
+    return field.partition(".")[2] == str(path[-1]) and _passes(document, path, field, str(given))
+
+
 def _passes(document: Document, path: Path_, field: str, candidate: Any) -> bool:
     """Return whether a value is valid in place of another one, whatever else is wrong around it."""
     model = MODELS.get(field.partition(".")[0])

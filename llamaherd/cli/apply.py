@@ -96,7 +96,7 @@ def run_up(run: UpOptions) -> None:
         _show_changes(run)
         return
     if not run.locked:
-        lock_new_names(run.inventory, run.rigs)
+        lock_new_names(run.inventory, run.rigs, run.check_canary)
     pending = _without_preview(run) if run.verbose > 1 and not run.saved else _preview_rigs(run)
     if run.canary and pending.planned and run.canary not in pending.planned:
         echo(f"{run.canary}: the canary is up to date; continuing with the other rigs", err=True)

@@ -97,6 +97,8 @@ class BenchOptions:
 
     def check(self) -> None:
         """Raise UsageError unless one of a rig, a URL and a file is given, with options that belong to it."""
+        if self.rig and self.rig.startswith(_SCHEMES):
+            raise click.UsageError(f"a server by its URL needs an option: write --url {self.rig}")
         if sum(map(bool, (self.rig, self.url, self.file))) != 1:
             raise click.UsageError("name a rig, or a server by --url, or a file by --import")
         if not self.url and any((self.model, self.name, self.key_file)):
@@ -105,6 +107,9 @@ class BenchOptions:
             raise click.UsageError("--as needs --import")
         if self.power and not self.rig:
             raise click.UsageError("--power needs a rig: the GPUs behind a URL are unknown")
+
+
+_SCHEMES = ("http://", "https://")
 
 
 class _Time(click.ParamType[int]):
@@ -184,7 +189,7 @@ def bench(inventory: Path | None, /, **options: Any) -> None:
       herd bench --url http://gpu-server:8000/v1 --name vllm-fp8
       herd bench --import llama-bench.json --as duo/chat
     """
-    if options["rig"]:
+    if options["rig"] and not options["rig"].startswith(_SCHEMES):
         options["rig"], options["instance"] = split_words(inventory, options["rig"], options["instance"])
     run = BenchOptions(inventory, **options)
     run.check()

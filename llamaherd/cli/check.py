@@ -10,11 +10,21 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, inventory_option, json_option, print_findings
+from llamaherd.cli.common import (
+    FAILED,
+    UNUSABLE,
+    counted,
+    declared_rigs,
+    echo,
+    fail,
+    inventory_option,
+    json_option,
+    print_findings,
+)
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.diagnostics.edits import with_fixes
 from llamaherd.diagnostics.excerpt import MOST_COLUMNS, counted_severities, excerpt
-from llamaherd.diagnostics.findings import Finding
+from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.inventory.file_writer import report_write_errors, write_atomically
 from llamaherd.inventory.yaml_file import UNREADABLE
 from llamaherd.pipeline.discovery import SUFFIXES
@@ -143,7 +153,13 @@ def _apply_fixes(findings: Iterable[Finding], *, quiet: bool) -> list[Finding]:
 def _existing(path: Path, inventory: Path) -> Path:
     """Return a path; for a rig's name, the file of that name in the inventory."""
     named = [inventory_folder(inventory) / f"{path}{suffix}" for suffix in SUFFIXES]
-    return next((file for file in named if not path.exists() and path.name == str(path) and file.is_file()), path)
+    if not path.exists() and path.name == str(path):
+        return next((file for file in named if file.is_file()), path)
+    rig, _, instance = str(path).partition("/")
+    if not path.exists() and instance and not path.suffix and rig in declared_rigs(inventory):
+        what = f"`{path}` is no file: rigs are checked with all their instances"
+        fail(UserError(what, f"write `herd check {rig}`"), UNUSABLE)
+    return path
 
 
 _MOST_LINES = 3

@@ -14,11 +14,13 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import click
+from click.exceptions import NoArgsIsHelpError
 from click.shell_completion import CompletionItem
 
 from llamaherd import __version__
 from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, fail, inventory_option, json_option, print_errors
 from llamaherd.cli.envelope import failure_printed, note_error
+from llamaherd.cli.habits import COMMANDS, refuse_other_dashes, usage_help
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.signals import END_SIGNALS
 from llamaherd.text.terminal import MOST_MESSAGE, one_line
@@ -104,6 +106,10 @@ ATTRIBUTES: Mapping[str, str] = {"open": "open_"}
 """The attributes of commands whose names are built-in functions."""
 
 
+_NO_NUMBER = ("is not a valid integer range", "is not a whole number")
+"""What click calls a text in place of a number, and what a user understands."""
+
+
 class LazyGroup(click.Group):
     """A group of commands in which the module of a command is imported when the command is called or shows its help."""
 
@@ -120,6 +126,17 @@ class LazyGroup(click.Group):
         module = import_module(f"llamaherd.cli.{MODULES.get(cmd_name, name)}")
         command: click.Command = getattr(module, ATTRIBUTES.get(cmd_name, name))
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command and its words. Raise UsageError, with a help for words of other tools."""
+        if (help_ := COMMANDS.get(args[0])) and args[0] not in self.commands and not ctx.resilient_parsing:
+            raise click.UsageError(f"No such command '{args[0]}'.\n  help: {help_}", ctx)
+        name, command, rest = super().resolve_command(ctx, args)
+        if command and not ctx.resilient_parsing:
+            refuse_other_dashes(ctx, command, rest)
+        return name, command, rest
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands in groups, without importing them."""
@@ -170,14 +187,20 @@ class Herd(LazyGroup):
 
 @contextmanager
 def _short_usage() -> Iterator[None]:
-    """Shorten what click quotes of a command line, such as the name of an unknown option."""
+    """Shorten what click quotes of a command line, such as the name of an unknown option, and add a help."""
     try:
         yield
+    except NoArgsIsHelpError:  # its message is the help of a group
+        raise
     except click.UsageError as error:
-        text = error.format_message()
-        if len(text) <= MOST_MESSAGE and text.replace("\n", "").replace("\t", "").isprintable():
+        help_ = usage_help(error)
+        is_unknown = help_ and isinstance(error, click.NoSuchOption)  # without click's own guess
+        text = (error.message if is_unknown else error.format_message()).replace(*_NO_NUMBER)
+        if len(text) > MOST_MESSAGE or not text.replace("\n", "").replace("\t", "").isprintable():
+            text = one_line(text)
+        elif not help_ and _NO_NUMBER[1] not in text:
             raise
-        raise click.UsageError(one_line(text), error.ctx) from None
+        raise click.UsageError(f"{text}\n  help: {help_}" if help_ else text, error.ctx) from None
 
 
 @contextmanager

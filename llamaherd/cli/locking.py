@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
-from llamaherd.cli.common import FAILED, echo, print_findings
+from llamaherd.cli.common import FAILED, echo, print_findings, read_or_exit
 from llamaherd.diagnostics.findings import InventoryError
+from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockError, lock_held, write_lock
 from llamaherd.lock.resolver import lock_missing
+from llamaherd.pipeline.fleet_files import choose_rigs
 from llamaherd.pipeline.load import declared, inventory_folder, inventory_path, lock_path, missing_names, read_lock
 from llamaherd.text.numbers import show_size
 
 _MOST_NAMED = 4
 
 
-def lock_new_names(inventory: Path | None, rigs: Collection[str]) -> None:
+def lock_new_names(
+    inventory: Path | None, rigs: Collection[str], check_rigs: Callable[[Mapping[str, Rig]], None] = lambda _: None
+) -> None:
     """Lock what these rigs, or all, declare and the lock lacks, and print it in one line. Locked versions stay.
 
     Mistakes in the inventory and in the lock are left to the run, which reports them. End the program if something
-    cannot be resolved.
+    cannot be resolved, if a rig does not exist, and if `check_rigs`, which is called with the rigs, raises
+    InventoryError.
     """
     path = inventory_path(inventory)
     try:
         if not missing_names(path, read_lock(path), rigs).all:
             return
-        declared(path)  # nothing is locked for an inventory with errors
-        target = lock_path(path)
+        fleet = declared(path).fleet  # nothing is locked for an inventory with errors
+    except InventoryError:
+        return
+    read_or_exit(lambda: check_rigs(choose_rigs(fleet, rigs, path).rigs))
+    target = lock_path(path)
+    try:
         with lock_held(target, lambda line: echo(line, err=True)):
             _lock(path, target, rigs)
     except InventoryError:

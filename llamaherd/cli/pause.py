@@ -37,12 +37,14 @@ def seconds_until(text: str, now: datetime) -> int:
         # By their time zones: a day has 23 hours where summer time begins.
         return round((end.astimezone() - now.astimezone()).total_seconds())
     except (ValueError, OverflowError):
-        raise ValueError(f"`{text}` does not exist") from None
+        raise ValueError(f"`{text}` does not exist; write it like 22:00 or 2026-12-01 08:00") from None
 
 
 def _pause_seconds(until: str | None, duration: str | None) -> int:
     """Return the length of a pause. Raise BadParameter or UsageError."""
-    if (until is None) == (duration is None):
+    if until is not None and duration is not None:
+        raise click.UsageError("--until and --for both give the end of the pause; leave out one of them")
+    if until is None and duration is None:
         raise click.UsageError("give the end of the pause: --until 22:00, or --for 3h; `herd stop` has no end")
     try:
         seconds = parse_duration(duration) if duration is not None else seconds_until(until or "", datetime.now())

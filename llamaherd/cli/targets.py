@@ -110,6 +110,8 @@ def _not_one(rigs: Mapping[str, Rig], word: str | None, found: list[Target]) -> 
     help_ = f"name one of {', '.join(names[:_MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
     if word is None:
         return UserError("the inventory has several servers", help_)
+    if found and word in rigs:
+        return UserError(f"rig `{word[:80]}` has several servers", help_)
     if found:
         return UserError(f"`{word[:80]}` is the name of several instances", help_)
     if near := nearest_name(word, names) or nearest_name(word, {each.instance for each in known}):

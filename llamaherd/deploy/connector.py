@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import IOBase
 from pathlib import Path, PurePosixPath
 from time import monotonic
@@ -35,8 +35,10 @@ from llamaherd.host.remote import Patience, RemoteError, Shell
 from llamaherd.host.shared_connection import share_none
 from llamaherd.host.time_limits import STEP_SECONDS, transfer_seconds
 from llamaherd.inventory.schema import Connect
+from llamaherd.onhost.progress import Pace
 from llamaherd.onhost.store import ReceiveInput
 from llamaherd.pipeline.load import inventory_folder
+from llamaherd.text.numbers import show_size
 from llamaherd.text.terminal import shown
 
 CONNECTOR = "llamaherd"
@@ -253,7 +255,8 @@ class RigConnector(BaseConnector):
             with file.open("rb") as data, self._shell(root=False, fresh=True) as shell:
                 patience = Patience(SEND_SILENCE, total, f"receiving {file.name}")
                 program = packed_program(self._own_roles)
-                return shell.send(program, document, data, Events(host_output.hear), patience) == 0
+                sent = upload_progress(size, monotonic, lambda line: host_output.hear("stdout", line))
+                return shell.send(program, document, data, Events(host_output.hear), patience, sent) == 0
         except RemoteError as error:
             host_output.hear_all(error)
             return False
@@ -262,6 +265,24 @@ class RigConnector(BaseConnector):
     def get_file(self, *_: Any, **__: Any) -> bool:
         """Raise NotImplementedError: no role fetches a file from a host."""
         raise NotImplementedError("files are sent to rigs, never fetched from them")
+
+
+def upload_progress(size: int, clock: Callable[[], float], show: Callable[[str], None]) -> Callable[[int], None]:
+    """Return a function that shows now and then how much of a file was sent. Its argument is that number of bytes.
+
+    `clock` returns seconds. The speed leaves out the bytes that the host had before.
+    """
+    began, pace = clock(), Pace(clock())
+    first: list[int] = []
+
+    def sent(done: int) -> None:
+        now = clock()
+        first[:] = first or [done]
+        if pace.is_due(now):
+            rate = show_size(round((done - first[0]) / (now - began)))
+            show(f"sent {show_size(done)} of {show_size(size)} at {rate}/s")
+
+    return sent
 
 
 def _shell_or_none(connect: Connect) -> Shell | None:

@@ -374,11 +374,19 @@ class Shell:
                 while events.values:
                     yield events.values.pop(0)
 
-    def send(self, program: Program, document: bytes, data: BinaryIO, events: Events, patience: Patience) -> int:
+    def send(
+        self,
+        program: Program,
+        document: bytes,
+        data: BinaryIO,
+        events: Events,
+        patience: Patience,
+        sent: Callable[[int], None],
+    ) -> int:
         """Run a verb that sends the number of the first byte that it lacks. Send it the bytes of `data` from there on.
 
         A verb that lacks none sends no number. Return the exit code. Before the number, the host may be silent for as
-        long as a login. Raise as `run_program` does.
+        long as a login. Call `sent` with the bytes that the host has, after each piece. Raise as `run_program` does.
         """
         before = replace(patience, silence=LOGIN_SECONDS)
         with closing(self.values(program, document, events, before)) as values:
@@ -389,7 +397,7 @@ class Shell:
             message = f"{place(self._connect)} lacks a file from byte {first!r:.40} on, which the file does not have"
             raise RemoteError(message, "run the command again")
         data.seek(first)
-        for stream, text in self._lines(iter(lambda: data.read(PIECE), b""), patience):
+        for stream, text in self._lines(_pieces(data, sent), patience):
             events.hear(stream, text)
         return self._ended(patience)
 
@@ -529,6 +537,13 @@ class Shell:
             return self._process.wait(patience.left())
         except (subprocess.TimeoutExpired, TimeoutError):
             raise _too_slow(self._connect, patience) from None
+
+
+def _pieces(data: BinaryIO, sent: Callable[[int], None]) -> Iterator[bytes]:
+    """Yield the rest of a file in pieces. Call `sent` with the position after each piece, once that was written."""
+    while piece := data.read(PIECE):
+        yield piece
+        sent(data.tell())
 
 
 def _no_shell(connect: Connect, patience: Patience) -> RemoteError:

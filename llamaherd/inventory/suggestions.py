@@ -8,6 +8,7 @@ from typing import Any
 
 from llamaherd.diagnostics.findings import nearest
 from llamaherd.diagnostics.spelling import completed_name, misspelled_name, nearest_name, notation, one_slip
+from llamaherd.inventory.schema.base import windows_path
 from llamaherd.reference.cards import known_as
 from llamaherd.text.numbers import whole_number
 
@@ -81,8 +82,11 @@ def _plain(word: str) -> str:
 LONGEST_VALUE = 200
 """The most characters of a value with a suggestion: longer ones are no typing mistakes."""
 _QUOTES = "\"'\u201c\u201d\u2018\u2019\u201e\u00ab\u00bb"
-_SIZE = re.compile(r"(\d+(?:[.,]\d+)?) ?([kmgt])(i?)(?:b|o|byte|bytes|ig|igs|s)?\b.*", re.IGNORECASE)
+_SIZE = re.compile(
+    r"(\d+(?:[.,]\d+)?) ?([kmgt])(i?)(?:b|o|(?:igab|egab|erab|ilob|bib|b)ytes?|gs?|igs?|s)?\b.*", re.IGNORECASE
+)
 _KILO = re.compile(r"(\d{1,6}) ?(k|m)(?:i|ib|b)?", re.IGNORECASE)
+_ADDRESS = r"(?:[\w-]*\.[\w.-]*|[a-z][\w-]*)"
 _DECIMAL = re.compile(r"(\d+(?:[.,]\d+)?) ?(%?)")
 
 
@@ -109,9 +113,13 @@ def candidate_values(field: str, given: Any) -> Iterator[Any]:
     if field in ("Engine.options", "Instance.environment"):
         yield from _of_list(field, text.split())
     if field.endswith(".port") and (
-        port := re.fullmatch(r"(?:(?:[\w-]*\.[\w.-]*|[a-z][\w-]*)?:)?(\d{1,5})(?:/tcp)?", text)
+        port := re.fullmatch(rf"(?:\w+://)?(?:{_ADDRESS}?:)?(\d{{1,5}})(?:[:-]\d{{1,5}})?(?:/.*)?", text, re.ASCII)
     ):
         yield int(port[1])
+    if re.fullmatch(r"0o[0-7]{1,16}", text, re.IGNORECASE):
+        yield int(text, 8)
+    if windows := windows_path(text):
+        yield windows
     if re.fullmatch(r"(?=.*\d)[\dOolI]{2,}", text):
         yield int(text.translate(_LETTERS))
     if switch := one_slip(text.lower(), ("true", "false")):

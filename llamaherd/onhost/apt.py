@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from llamaherd.layout import APT_LOG
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.files import WrittenFile, cannot_write, write_files
+from llamaherd.onhost.progress import Pace
 from llamaherd.onhost.system import Ended, FailedError, System
 
 LOCK_SECONDS = 600
@@ -26,6 +28,15 @@ _LOCKS = (
 _UNATTENDED = ("env", "DEBIAN_FRONTEND=noninteractive")
 _LINES, _REASONS = 12, 5
 _KEY_SECONDS = 300
+_ARCHIVES = "/var/cache/apt/archives"
+_MOST_LINE = 1 << 12
+_FETCHING = "fetching packages"
+_UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+_SIZE = r"([0-9][0-9,]{0,15}(?:[.][0-9]{1,6})?) ([kMGT]?B)"
+_PLANNED = re.compile(r"([0-9]{1,6}) (?:upgraded|newly installed|reinstalled|downgraded)\b")
+_NEEDED = re.compile(f"Need to get {_SIZE}")
+_GOT = re.compile(rf"Get:[0-9]+ .*\[{_SIZE}\]")
+_STEP = re.compile(r"(Unpacking|Setting up) ([^ ]+)")
 
 
 @dataclass(frozen=True)
@@ -48,6 +59,60 @@ class Repository:
     sources: WrittenFile
 
 
+class AptProgress:
+    """Reports what apt does by what it prints: the bytes that it fetches, and the packages that it installs."""
+
+    def __init__(self, system: System) -> None:
+        self._system, self._pace = system, Pace(system.now())
+        self._archived = self._archive_bytes()
+        self._rest = ""
+        self._listed = self._needed = 0.0
+        self._planned = 0
+        self._step = "waiting for apt-get"
+        self._packages: dict[str, int] = {}
+        """By step: the packages so far."""
+
+    def hear(self, text: str) -> None:
+        """Read what apt has printed since the last call, and report its progress if that is due."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        self._rest = self._rest[-_MOST_LINE:]
+        for line in lines:
+            self._read(line[:_MOST_LINE])
+        if self._pace.is_due(self._system.now()):
+            self._system.report(self._fetched() if self._step == _FETCHING else self._step)
+
+    def _read(self, line: str) -> None:
+        if counts := _PLANNED.findall(line):
+            self._planned = sum(map(int, counts))
+        elif (needed := _NEEDED.match(line)) and (size := _bytes(needed)):
+            self._needed, self._step = size, _FETCHING
+        elif (got := _GOT.match(line)) and not self._needed:
+            self._listed += _bytes(got)
+            self._step = f"fetching lists of packages: {_megabytes(self._listed)} MB"
+        elif step := _STEP.match(line):
+            verb, package = step[1].lower(), step[2]
+            number = self._packages[verb] = self._packages.get(verb, 0) + 1
+            of = f" ({number} of {self._planned})" if number <= self._planned else ""
+            self._step = f"{verb} {package}{of}"
+
+    def _fetched(self) -> str:
+        done = min(self._needed, max(0, self._archive_bytes() - self._archived))
+        return f"fetching packages: {_megabytes(done)} of {_megabytes(self._needed)} MB"
+
+    def _archive_bytes(self) -> int:
+        """Return the bytes of all archives of packages, and of those that are being fetched."""
+        return sum(found.size for _, found in self._system.tree(_ARCHIVES, 2) if found.kind == "file")
+
+
+def _bytes(found: re.Match[str]) -> float:
+    """Return a size that apt prints, as `1,234 kB`, in bytes."""
+    return float(found[1].replace(",", "")) * _UNITS[found[2]]
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:.1f}" if size < 100e6 else f"{size / 1e6:.0f}"
+
+
 def start_log(system: System, about: str = "") -> None:
     """Begin an entry of the log."""
     _logged(system, ["date", "-u", f"+== %F %T {about}".rstrip()])
@@ -55,7 +120,8 @@ def start_log(system: System, about: str = "") -> None:
 
 def apt_get(system: System, *words: str) -> Ended:
     """Run apt-get, which waits for apt's locks. Its output goes to the log, and is returned."""
-    return _logged(system, [*_UNATTENDED, "apt-get", "-q", "-y", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", *words])
+    command = [*_UNATTENDED, "apt-get", "-q", "-y", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", *words]
+    return _logged(system, command, AptProgress(system).hear)
 
 
 def complete_dpkg(system: System) -> None:
@@ -189,11 +255,12 @@ def _update_alone(system: System, sources: str) -> Ended:
     words = [word for each in options for word in ("-o", f"Dir::Etc::{each}")]
     strict = ("-o", "APT::Get::List-Cleanup=0", "-o", "APT::Update::Error-Mode=any")
     wait = ("-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}")
-    return system.run([*_UNATTENDED, "apt-get", "-q", *wait, *words, *strict, "update"], seconds=_INSTALL_SECONDS)
+    command = [*_UNATTENDED, "apt-get", "-q", *wait, *words, *strict, "update"]
+    return _logged(system, command, AptProgress(system).hear)
 
 
-def _logged(system: System, argv: Sequence[str]) -> Ended:
+def _logged(system: System, argv: Sequence[str], heard: Callable[[str], None] | None = None) -> Ended:
     try:
-        return system.run_logged(argv, LOG, seconds=_INSTALL_SECONDS)
+        return system.run_logged(argv, LOG, seconds=_INSTALL_SECONDS, heard=heard)
     except OSError as error:
         raise cannot_write(error) from error

@@ -42,6 +42,7 @@ COMMAND_SECONDS = 30
 TIMED_OUT, NOT_STARTED = 124, 127
 """Exit codes of a program that took too long, and of one that could not be started."""
 POLL_SECONDS = 0.5
+_HEARD_SECONDS = 1.0
 MOST_LINE = 1 << 16
 """Bytes of a line from the controller."""
 WSL_PROGRAMS = "/usr/lib/wsl/lib"
@@ -170,9 +171,12 @@ class System(Protocol):
     ) -> Ended:
         """Run a program with `text` on stdin, and return how it ended: TIMED_OUT after so many seconds."""
 
-    def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
+    def run_logged(
+        self, argv: Sequence[str], log: str, *, seconds: float, heard: Callable[[str], None] | None = None
+    ) -> Ended:
         """Run a program that appends its output to a file, also if this one is killed. Raise OSError.
 
+        Call `heard` each second with what the program has printed since the last call, which may be nothing.
         Return how it ended, with its output.
         """
 
@@ -317,7 +321,9 @@ class Host:
             return Ended(TIMED_OUT, *ended_by_force(process))
         return Ended(process.returncode, text_of(out), text_of(err), len(out) > MOST_OUTPUT)
 
-    def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
+    def run_logged(
+        self, argv: Sequence[str], log: str, *, seconds: float, heard: Callable[[str], None] | None = None
+    ) -> Ended:
         """Run a program that writes to a file; see System."""
         make_folder(Path(log).parent)
         handle = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
@@ -337,7 +343,7 @@ class Host:
             except OSError as error:
                 return Ended(NOT_STARTED, f"{argv[0]}: {error.strerror}")
             try:
-                code = process.wait(seconds)
+                code = _wait(process, seconds, handle, began, heard) if heard else process.wait(seconds)
             except subprocess.TimeoutExpired:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -684,6 +690,20 @@ def _locks_folder() -> Path:
             "find out which program made it, remove it, and run again",
         )
     return folder
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float, log: int, at: int, heard: Callable[[str], None]) -> int:
+    """Return the exit code of a program. Pass what it appends to its log to `heard`. Raise TimeoutExpired."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return process.wait(max(0.0, min(_HEARD_SECONDS, until - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            if time.monotonic() >= until:
+                raise
+        piece = os.pread(log, MOST_OUTPUT, at)  # the program moves the position of the file that both have open
+        at += len(piece)
+        heard(piece.decode(errors="replace"))
 
 
 def _environment() -> dict[str, str]:

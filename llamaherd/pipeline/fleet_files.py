@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -386,6 +387,12 @@ def _among_rigs(rig: Rig, document: Document, rigs: Mapping[str, Rig]) -> Iterat
     if local and local != rig.rig:
         message = f"rig `{rig.rig}` is this machine, and so is rig `{local}`"
         yield SAME_MACHINE.at(document.value(("connect",)), message, "declare one rig per machine")
+    where = (rig.connect.host, rig.connect.port)
+    same = next((name for name, other in rigs.items() if (other.connect.host, other.connect.port) == where), None)
+    if same and same != rig.rig and not local:
+        message = f"rigs `{same}` and `{rig.rig}` have the same host, `{comment(rig.connect.host)}`"
+        help_ = "correct `connect`, or put the instances of both into one rig"
+        yield SAME_MACHINE.at(document.value(("connect",)), message, help_, "warning")
 
 
 def choose_rigs(fleet: Fleet, names: Iterable[str], source: Path) -> Fleet:
@@ -403,13 +410,16 @@ def _rig_meant(name: str, fleet: Fleet) -> str:
     """Return the fix for a word that is no rig: a file of one, an instance, or another spelling."""
     first, _, second = name.partition("/")
     if second and first in fleet.rigs and not second.endswith(SUFFIXES):
-        return f"write a rig alone: `{first}`"
+        only = f"; `herd plan` and `herd up` have `--only {second}`" if second in fleet.rigs[first].servers else ""
+        return f"write a rig alone: `{first}`{only}"
     if name.endswith(SUFFIXES):
         stem = Path(name).stem
         return f"write the name of the rig: `{stem}`" if stem in fleet.rigs else nearest(stem, fleet.rigs)
     having = [rig for rig in fleet.rigs if name in fleet.rigs[rig].servers]
     if having:
         return f"`{comment(name)}` is an instance: write its rig, `{having[0]}`"
+    if name in ("all", "*", "."):
+        return "leave the name out: a command without a name is for all rigs"
     return nearest(name, fleet.rigs)
 
 
@@ -433,9 +443,18 @@ def _no_inventory(source: Path) -> Finding:
     begin = "name a rig's file or a folder of them with -i or HERD_INVENTORY, or create a folder with `herd init DIR`"
     if source == INVENTORY and (folders := searched_folders()):
         here, *above = folders
+        files = (file for file in _listed(here) if file.suffix in SUFFIXES)
+        if locked := next((file for file in files if not os.access(file, os.R_OK)), None):
+            why = "this file cannot be read: permission denied"
+            return NO_INVENTORY.at(Place(locked), why, "check the owner and the mode of the file")
         where = f"{here} and the folders above it up to {above[-1]}" if above else f"{here}"
         message = f"there is no fleet folder: searched {where}; HERD_INVENTORY is not set"
         return NO_INVENTORY.at(Place(here), message, f"run the command in a fleet folder, {begin}")
+    if source.suffix and source.suffix not in SUFFIXES:
+        return NO_INVENTORY.at(Place(source), "there is no such file or folder", "check the path")
+    if "*" in source.name:
+        help_ = f"name the folder, `{source.parent}`: all its files are read"
+        return NO_INVENTORY.at(Place(source), "no file has a name like that", help_)
     siblings = [path.name for path in _listed(source.parent) if path.is_dir() or path.suffix in SUFFIXES]
     close = misspelled_name(source.name, siblings)
     close = close or next((name for name in siblings if Path(name).stem == source.name), None)

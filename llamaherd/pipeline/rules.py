@@ -60,7 +60,10 @@ UNKNOWN_RIG = Rule(
 SAME_MACHINE = Rule(
     "LH008",
     "Two rigs are one machine.",
-    why="Both have `connect: local`. Each would remove the other's instances.",
+    why="""
+    Both have `connect: local`, or the same host and port. Each would remove the other's instances. Two names for one
+    host are not detected.
+    """,
     example="""
     $ herd check
     /home/tom/fleet/two.yaml:2:10: error LH008: rig `two` is this machine, and so is rig `one`
@@ -68,6 +71,7 @@ SAME_MACHINE = Rule(
     """,
     language="console",
     fix="put the instances of both into one rig.",
+    sometimes=("warning",),
 )
 
 

@@ -87,7 +87,9 @@ def connect_to(host: str, user: str | None, port: int | None) -> Connect:
         # Of two that are wrong together, the error names the one to change.
         what = str(first["loc"][0] if first["loc"] else first["ctx"]["at"])
         value = {"host": host, "user": user, "port": port}[what]
-        raise ScaffoldError(f"{value!r} cannot be the {what} of a rig", _REACHED[what]) from None
+        with_port = re.fullmatch(r"(?:.*@)?[^:]+:(\d{1,5})", host) if what == "host" else None
+        help_ = f"write the port as `--port {with_port[1]}`" if with_port else _REACHED[what]
+        raise ScaffoldError(f"{value!r} cannot be the {what} of a rig", help_) from None
 
 
 def rig_name(given: str | None, host: str, hostname: str = "") -> str:

@@ -44,7 +44,7 @@ def test_an_instance_is_found(words: tuple[str, ...], found: str, capsys: pytest
     ("word", "message", "help_"),
     [
         ("chat", "`chat` is the name of several instances", "name one of attic/chat, duo/chat"),
-        ("duo", "`duo` is the name of several instances", "name one of duo/chat, duo/coder"),
+        ("duo", "rig `duo` has several servers", "name one of duo/chat, duo/coder"),
         ("codre", "there is no instance `codre`", "did you mean `coder`?"),
         ("duo/codr", "there is no instance `duo/codr`", "did you mean `duo/coder`?"),
         ("six/main", "there is no instance `six/main`", "name one of attic/chat, duo/chat, duo/coder"),

@@ -19,9 +19,11 @@ from pyinfra.api.connect import connect_all
 
 from llamaherd.cli.common import echo, print_findings
 from llamaherd.deploy import connector
+from llamaherd.deploy.connector import upload_progress
 from llamaherd.diagnostics.findings import Finding, Place, UserError
 from llamaherd.host.remote import RemoteError, Shell
 from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.onhost.progress import Pace
 from llamaherd.text.terminal import shown
 from tests.support.stores import needs_root
 
@@ -160,6 +162,32 @@ def file(tmp_path: Path) -> Path:
     file = tmp_path / "mine"
     file.write_bytes(b"".join(hashlib.sha256(str(n).encode()).digest() for n in range(10_000)))
     return file
+
+
+def test_the_bytes_of_an_upload_and_its_speed_are_shown() -> None:
+    """Those that the host had before count as arrived, but not for the speed."""
+    shown, now = list[str](), [50.0]
+    tell = upload_progress(2_500_000_000, lambda: now[0], shown.append)
+    for second, done in ((0.5, 1_000_000_000), (1.9, 1_100_000_000), (2, 1_200_000_000), (3, 1_250_000_000)):
+        now[0] = 50.0 + second
+        tell(done)
+    now[0] = 60.0
+    tell(2_500_000_000)
+    assert shown == ["sent 1.2 GB of 2.5 GB at 100 MB/s", "sent 2.5 GB of 2.5 GB at 150 MB/s"]
+
+
+def test_the_bytes_of_a_real_upload_are_shown(
+    here: Host, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pace, "is_due", lambda *_: True)
+    lines = list[tuple[str, bool]]()
+    monkeypatch.setattr(
+        connector, "show_output", lambda _, name, text, *, wrong: lines.append((f"{name}: {text}", wrong))
+    )
+    (tmp_path / "there.part").write_bytes(file.read_bytes()[:100_000])
+    assert sent(here, file, tmp_path / "there")
+    sizes = [(line.split(" at ")[0], wrong) for line, wrong in lines]
+    assert sizes == [(f"one: sent {done} kB of 320 kB", False) for done in (166, 231, 297, 320)]
 
 
 @pytest.mark.parametrize("there", [None, 0, 100_000, 320_000])

@@ -72,7 +72,7 @@ def send(script: str, data: BinaryIO) -> Callable[[Shell, Patience], object]:
     def run(shell: Shell, patience: Patience) -> int:
         with pytest.MonkeyPatch.context() as monkeypatch:
             play_verb(monkeypatch, script)
-            return shell.send(packed_program(), b"{}", data, Events(nothing), patience)
+            return shell.send(packed_program(), b"{}", data, Events(nothing), patience, nothing)
 
     return run
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,89 @@ def test_packages_are_installed_and_nothing_else() -> None:
     assert waits == {"DPkg::Lock::Timeout=600"}
 
 
+PLANNED = """\
+Reading package lists...
+The following NEW packages will be installed:
+  cmake git
+1 upgraded, 2 newly installed, 0 to remove and 9 not upgraded.
+Need to get 12.5 MB/14.0 MB of archives.
+After this operation, 1,234 kB of additional disk space will be used.
+"""
+
+
+def test_the_bytes_and_packages_of_an_installation_are_reported() -> None:
+    """apt prints no bytes while it fetches an archive: they are the growth of its folder."""
+    host = AptHost({})
+    host.files["/var/cache/apt/archives/old.deb"] = File("x" * 1_000_000)
+
+    def arrive(size: int) -> str:
+        host.files["/var/cache/apt/archives/partial/cmake.deb"] = File("x" * size)
+        return ""
+
+    def logging(words: Sequence[str]) -> Iterator[str]:
+        if "install" in words:
+            yield ""
+            yield ""
+            yield PLANNED[:200]
+            yield PLANNED[200:] + "Get:1 http://deb.debian.org/debian trixie/main amd64 cmake amd64 3.31 [11.1 MB]\n"
+            yield ""
+            yield arrive(4_200_000)
+            yield ""
+            yield arrive(99_000_000)
+            yield "Fetched 12.5 MB in 5s (2,500 kB/s)\nUnpacking cmake (3.31) ...\nUnpacking git (1:2.47) ...\n"
+            yield "Unpacking curl (8.1) over (8.0) ...\n"
+            yield "Setting up cmake (3.31) ...\n"
+            yield ""
+            yield "Setting up git (1:2.47) ...\nProcessing triggers for man-db (2.13) ...\n"
+
+    host.logging = logging
+    install(InstallInput(("cmake", "git")), host)
+    assert host.log == [
+        "waiting for apt-get",
+        "fetching packages: 0.0 of 12.5 MB",
+        "fetching packages: 4.2 of 12.5 MB",
+        "fetching packages: 12.5 of 12.5 MB",
+        "unpacking curl (3 of 3)",
+        "setting up cmake (1 of 3)",
+    ]
+
+
+def test_the_bytes_of_package_lists_are_reported() -> None:
+    host = AptHost({})
+    lines = (
+        "Hit:1 http://deb.debian.org/debian trixie InRelease\n",
+        "Get:2 http://deb.debian.org/debian trixie/main amd64 Packages [9,670 kB]\n",
+        "Get:3 http://deb.debian.org/debian trixie/main Translation-en [6,484 kB]\nGet:4 x [1.2.3 MB]\n",
+        "Get:5 http://deb.debian.org/debian trixie/contrib Contents [117 B]\n",
+    )
+    host.logging = lambda words: lines if "update" in words else ()
+    install(InstallInput(("cmake",)), host)
+    assert host.log == ["fetching lists of packages: 9.7 MB", "fetching lists of packages: 16.2 MB"]
+
+
+def test_a_quick_installation_reports_nothing() -> None:
+    host = AptHost({})
+    host.logging = lambda words: [PLANNED] if "install" in words else ()
+    install(InstallInput(("cmake",)), host)
+    assert host.log == []
+
+
+def test_a_long_installation_is_reported_less_and_less_often() -> None:
+    host, times = AptHost({}), list[float]()
+
+    def logging(words: Sequence[str]) -> Iterator[str]:
+        for second in range(400 if "install" in words else 0):
+            before = len(host.log)
+            yield f"Setting up package{second} (1.0) ...\n"
+            times.extend([host.time] * (len(host.log) - before))
+
+    host.logging = logging
+    install(InstallInput(("cmake",)), host)
+    gaps = [round(after - before) for before, after in pairwise(times)]
+    assert (gaps[0], gaps[15], gaps[-1]) == (2, 10, 30)
+    assert gaps == sorted(gaps)
+
+
 def test_a_dpkg_that_runs_is_waited_for_and_named() -> None:
     host = AptHost({}, busy=3)
     host.files |= {
@@ -142,8 +226,10 @@ def test_a_lock_of_a_process_that_has_ended_is_nobodys() -> None:
 
 def test_a_log_that_cannot_be_written_has_a_help() -> None:
     class Full(AptHost):
-        def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
-            del argv, seconds
+        def run_logged(
+            self, argv: Sequence[str], log: str, *, seconds: float, heard: Callable[[str], None] | None = None
+        ) -> Ended:
+            del argv, seconds, heard
             raise OSError(28, "No space left on device", log)
 
     with pytest.raises(FailedError, match=r"cannot write /var/log/llamaherd/apt\.log: No space") as caught:

@@ -144,6 +144,23 @@ def test_a_program_appends_to_a_log_while_it_runs(host: Host, tmp_path: Path) ->
 
 
 @STARTS
+def test_a_logged_program_is_heard_while_it_runs(host: Host, tmp_path: Path) -> None:
+    log, heard = tmp_path / "log", list[str]()
+    log.write_text("of an earlier run\n")
+    go = tmp_path / "go"
+
+    def hear(text: str) -> None:
+        heard.append(text)
+        if "first" in text:
+            go.touch()
+
+    script = f"echo first; while [ ! -e '{go}' ]; do sleep 0.1; done; echo second; sleep 2; echo third"
+    assert host.run_logged(["sh", "-c", script], str(log), seconds=60, heard=hear) == Ended(0, "first\nsecond\nthird\n")
+    assert "".join(heard).startswith("first\nsecond\n")
+    assert host.run_logged(["sleep", "60"], str(log), seconds=0.1, heard=hear).code == TIMED_OUT
+
+
+@STARTS
 def test_a_logged_program_that_hangs_or_is_missing(host: Host, tmp_path: Path) -> None:
     log = str(tmp_path / "log")
     began = time.monotonic()

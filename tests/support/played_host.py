@@ -151,6 +151,8 @@ class PlayedHost:
     waits. Then the connection ends."""
     arriving: Callable[[object], Iterable[str]] = lambda _: ()
     """Returns the pieces of a file that the controller sends, by the value that was sent to it."""
+    logging: Callable[[Sequence[str]], Iterable[str]] = lambda _: ()
+    """Returns what a program prints into its log, each second of its run."""
     killed: list[int] = field(default_factory=list)
     time: float = 0.0
 
@@ -322,10 +324,18 @@ class PlayedHost:
         del seconds
         yield from self.run(argv).out.splitlines()
 
-    def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
-        """Play a program whose output goes to a file."""
+    def run_logged(
+        self, argv: Sequence[str], log: str, *, seconds: float, heard: Callable[[str], None] | None = None
+    ) -> Ended:
+        """Play a program whose output goes to a file. `logging` prints it piece by piece, one each second."""
         ended = self.run(argv, seconds=seconds)
-        text = ended.out + ended.err
+        text = ""
+        for piece in self.logging(argv):
+            text += piece
+            self.time += 1
+            if heard:
+                heard(piece)
+        text += ended.out + ended.err
         self.files[log] = File((self.read(log) or "") + text)
         return Ended(ended.code, text)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -63,10 +64,18 @@ def _kinds(annotation: Any) -> list[Any]:
     return [annotation]
 
 
+def windows_path(text: str) -> str:
+    """Return where WSL has a path of Windows, such as `C:\\models`; empty if it is another text."""
+    found = re.fullmatch(r"([A-Za-z]):[\\/](.*)", text)
+    return f"/mnt/{found[1].lower()}/{found[2].replace(chr(92), '/')}" if found else ""
+
+
 def beside_inventory(value: Any, info: ValidationInfo) -> Any:
     """Resolve a path. A relative path is relative to its YAML file; `~` is the controller's home."""
     if not isinstance(one_line(value), str):
         return value
+    if there := windows_path(value):
+        raise wrong(f"`{value}` is a path of Windows", f"write a path of this machine; under WSL it is `{there}`")
     folder = (info.context or {}).get("folder", Path())
     try:
         return os.path.normpath(Path(folder, Path(value).expanduser()))

@@ -29,6 +29,8 @@ _WslName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
 
 def _host_alone(host: str) -> str:
     """Refuse a host with a scheme, a user or a port, and invalid addresses."""
+    if re.fullmatch(r"[0-9a-fA-F.:]+/[0-9]{1,3}", host):
+        raise wrong(f"`{host}` is a network", "write the address of the host in it, such as `host: 192.168.1.20`")
     bare = re.sub(r"^\w+://|/.*$", "", host)
     user, _, rest = bare.rpartition("@")
     name, _, port = rest.rpartition(":") if re.fullmatch(r"[^:]+:\d+|\[.+\]:\d+", rest) else (rest, "", "")

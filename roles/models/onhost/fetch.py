@@ -11,6 +11,7 @@ from llamaherd.layout import FETCH_RUN, FETCH_UNIT, FETCH_USER, LOCK_WAIT
 from llamaherd.onhost.clients import systemctl, unit_runs
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.files import cannot_write
+from llamaherd.onhost.progress import report_every
 from llamaherd.onhost.services import last_lines
 from llamaherd.onhost.store import is_vouched
 from llamaherd.onhost.system import FailedError, System
@@ -21,8 +22,6 @@ RUN = str(FETCH_RUN)
 JOB, ID, WATCHERS = f"{RUN}.json", f"{RUN}.id", f"{RUN}.watchers"
 """The files that root reads belong to root; the folder of the same name belongs to the fetching user."""
 _HOUR = 3600
-_SOON, _LATER = 20, 300
-"""Seconds within which progress is reported every 2 s, and every 10 s; then every half minute."""
 
 
 @dataclass(frozen=True)
@@ -213,7 +212,7 @@ def _watch(given: FetchInput, began: float, system: System) -> None:
         # A run that is gone must not begin a fetch later, of what may not be declared any more.
         if not system.is_heard():
             raise FailedError("the connection ended while models were fetched; the fetch continues")
-        if seconds % (2 if seconds < _SOON else 10 if seconds < _LATER else 30) == 0:
+        if seconds % report_every(seconds) == 0:
             lines = reported(system, f"{RUN}/progress")
             if lines != shown:
                 for line in lines:

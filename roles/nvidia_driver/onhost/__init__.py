@@ -19,7 +19,7 @@ from llamaherd.layout import (
     REBOOT_NOTE,
     UNITS,
 )
-from llamaherd.onhost.apt import LOG
+from llamaherd.onhost.apt import LOG, AptProgress
 from llamaherd.onhost.clients import systemctl, unit_properties
 from llamaherd.onhost.services import show_units
 from llamaherd.onhost.system import NOT_STARTED, Ended, System
@@ -46,7 +46,8 @@ def run_admin(system: System, argv: Sequence[str], seconds: float = SMI_SECONDS)
 
 def run_logged(system: System, *argv: str) -> Ended:
     """Run a program that installs or compiles. Its output goes to the log, and is returned."""
-    return system.run_logged([*_as_admin(), *argv], LOG, seconds=_INSTALL_SECONDS)
+    heard = AptProgress(system).hear if argv[0] == "apt-get" else None
+    return system.run_logged([*_as_admin(), *argv], LOG, seconds=_INSTALL_SECONDS, heard=heard)
 
 
 def _as_admin() -> tuple[str, ...]:

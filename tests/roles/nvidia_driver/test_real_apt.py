@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -208,7 +208,10 @@ def test_removed_pinning_packages_are_found(root: Path) -> None:
     purged: list[list[str]] = []
 
     class Noted(Host):
-        def run_logged(self, argv: Sequence[str], log: str, *, seconds: float) -> Ended:
+        def run_logged(
+            self, argv: Sequence[str], log: str, *, seconds: float, heard: Callable[[str], None] | None = None
+        ) -> Ended:
+            del heard
             purged.append(list(argv))
             return super().run_logged(["true"], log, seconds=seconds)
 
