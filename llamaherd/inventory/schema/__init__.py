@@ -29,6 +29,7 @@ from llamaherd.inventory.schema.serving import (
     PowerLimits,
     Quality,
     Sampling,
+    Task,
     Tune,
 )
 from llamaherd.inventory.schema.software import UPSTREAM, Engine, Model, Source, Version
@@ -67,6 +68,7 @@ __all__ = [
     "Sharing",
     "Source",
     "Store",
+    "Task",
     "Tune",
     "Version",
     "Wsl",
