@@ -33,11 +33,11 @@ def longest_input(instance: InstancePlan) -> int:
     return max(1, min(slot, options.number("--batch-size", default=BATCH), computed))
 
 
-def require_chats(instance: InstancePlan, command: str) -> None:
-    """Raise UserError for a server of embeddings or rerank."""
+def require_chats(instance: InstancePlan, what: str) -> None:
+    """Raise UserError for a server of embeddings or rerank. `what` sends chats."""
     task = planned_task(instance)
     if task != "chat":
-        message = f"{instance.name} is a server of {task}, and `{command}` sends chats"
+        message = f"{instance.name} is a server of {task}, and {what} sends chats"
         raise UserError(message, f"test it with `herd verify`, or measure it with `herd bench {instance.name}`")
 
 
