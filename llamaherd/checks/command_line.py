@@ -20,6 +20,7 @@ from llamaherd.engines.flags.definitions import Flag
 from llamaherd.engines.flags.effective import Conflict, EffectiveOptions, Option, ServerContext
 from llamaherd.engines.flags.keys import keys_from_arguments, managed_flags, wired_flags, written_flags
 from llamaherd.engines.flags.placement import CUDA_ORDER
+from llamaherd.engines.flags.task import SHORT_INPUTS, header_pooling
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.layers import WITHOUT_CACHE
 from llamaherd.inventory.schema import Instance, Rig
@@ -201,11 +202,8 @@ def find_reserved_variables(each: ServerCommand) -> Iterator[Finding]:
         yield OVERRIDES.at(place, message, f"leave it out, and name the GPUs in `{key}`")
 
 
-REPORTED_FOR_KEYS = frozenset((CUT_BATCH, NOT_REUSED, BAD_BUILD))
+REPORTED_FOR_KEYS = frozenset((CUT_BATCH, NOT_REUSED, BAD_BUILD, SHORT_INPUTS))
 """Rules that no other check applies to keys alone."""
-
-_POOLING = ("none", "mean", "cls", "last", "rank")
-"""Types of pooling by their numbers in headers (llama.cpp b11434, include/llama.h)."""
 
 ConflictingCommand = tuple[ServerCommand, tuple[Conflict, ...]]
 """A server's whole command line, and what in it contradicts each other."""
@@ -237,7 +235,8 @@ def conflicting_commands(subject: RigContext) -> Iterator[ConflictingCommand]:
     """Yield each server with arguments or variables of its own, and the contradictions among them."""
     for name, instance in subject.rig.instances.items():
         command = subject.facts.instances[name].command
-        plain = not (instance.extra_args or instance.environment or instance.ubatch or instance.cache_reuse)
+        keys = instance.ubatch or instance.cache_reuse or instance.serve != "chat"
+        plain = not (instance.extra_args or instance.environment or keys)
         if command is not None and (known_faults(command.meant.catalogue) or not plain):
             each = server_command(subject, name, command)
             yield each, tuple(find_conflicts(each.options, _around_of(each)))
@@ -272,10 +271,9 @@ class _Embedding(TypedDict, total=False):
 
 def _embedding(header: Header) -> _Embedding:
     """Return what decides how long an input may be (llama.cpp b11434, src/llama-model.cpp:1322-1328)."""
-    named = header.number("pooling_type", -1)
     return {
         "trained": header.number("context_length") or None,
-        "pools": _POOLING[named] if 0 <= named < len(_POOLING) else "none",
+        "pools": header_pooling(header),
         "causal": header.architecture not in WITHOUT_CACHE and bool(header.number("attention.causal", 1)),
         "cached": header.architecture not in WITHOUT_CACHE,
     }

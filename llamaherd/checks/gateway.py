@@ -8,7 +8,7 @@ from llamaherd.checks.context import FleetContext
 from llamaherd.checks.store import is_own_host
 from llamaherd.diagnostics.findings import Finding, Rule, nearest
 from llamaherd.engines import DIALECTS
-from llamaherd.inventory.schema.fleet_file import served_rig, split_served
+from llamaherd.inventory.schema.fleet_file import served_rig, served_task, split_served
 
 UNKNOWN_GATEWAY_RIG = Rule(
     "LH300",
@@ -88,10 +88,11 @@ def check_model_names(subject: FleetContext) -> Iterator[Finding]:
 
 WRONG_FALLBACK = Rule(
     "LH303",
-    "A fallback is not a model, or leads back to its start.",
+    "A fallback is not a model, leads back to its start, or is for other requests.",
     why="""
     The fallback serves requests while no server of a model does. In a circle no model would be left. It is named by the
-    model's own name, not by an alias.
+    model's own name, not by an alias. A server of embeddings responds to no chat, and vectors of two models cannot be
+    compared.
     """,
     example="""
     $ herd check
@@ -122,6 +123,12 @@ def check_fallbacks(subject: FleetContext) -> Iterator[Finding]:
         if following == model:
             message = f"the fallback of `{model}` leads back to it: {', '.join([*chain, model])}"
             yield WRONG_FALLBACK.at(place, message, "leave `fallback` out in one of them")
+            continue
+        own, other = (served_task(one, subject.rigs) for one in (each, models[each.fallback]))
+        if "embeddings" in (own, other) or own != other:
+            what = f"for {other}, and `{model}` for {own}" if own != other else "for embeddings, which differ by model"
+            message = f"the fallback of `{model}` cannot serve its requests: `{each.fallback}` is {what}"
+            yield WRONG_FALLBACK.at(place, message, "leave `fallback` out")
 
 
 UNKNOWN_USERS_MODEL = Rule(

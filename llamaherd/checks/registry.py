@@ -105,6 +105,7 @@ from llamaherd.checks.store import (
     check_store_folder,
     check_unused_peers,
 )
+from llamaherd.checks.tasks import check_task_keys, check_tasks
 from llamaherd.checks.toolkit import check_architectures, check_host_compiler, check_toolkit
 from llamaherd.checks.virtual_address import (
     check_free_address,
@@ -171,6 +172,7 @@ CHECKS: tuple[RigCheck, ...] = (
     *(check_wsl_memory, check_memory_reclaim, check_wsl_settings, check_windows_profile, check_windows_paths),
     *(check_command_line, check_paths, check_abilities, check_sidecar_models, check_vocabularies),
     *(check_prediction_heads, check_training_context, check_experts, check_loadable, check_drafting_gain),
+    *(check_tasks, check_task_keys),
     *(check_slots, check_memory, check_uncounted_memory),
 )
 

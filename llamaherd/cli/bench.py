@@ -173,6 +173,8 @@ def bench(inventory: Path | None, /, **options: Any) -> None:
     left out if a rig has one. A group is measured instance by instance, each once its model is loaded. The result is a
     file in `results/` in the inventory folder. Run the same command again to resume an interrupted measurement.
 
+    A server of embeddings or rerank is measured by single inputs and by many inputs in one request.
+
     --depth, --concurrency, --soak, --energy and --power measure more, after --time. After --power, the previous power
     limits are restored, also if the run is interrupted. --url measures a server that no inventory declares, without the
     values that need access to its host.

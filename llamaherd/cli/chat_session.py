@@ -57,10 +57,13 @@ def run_chat(options: ChatOptions) -> None:
 
 
 def planned_server(inventory: Path | None, target: Target) -> ChatServer:
-    """Return an instance as it is planned. Print the errors of the inventory and end the program if it has any."""
+    """Return an instance as it is planned. Print the errors of the inventory, or that it serves no chats, and end."""
     path = inventory_path(inventory)
     rig, plan = read_or_exit(lambda: plans(path, all_roles(path), (target.rig,)))[target.rig]
-    return chat_server(rig.connect, plan, target.instance)
+    try:
+        return chat_server(rig.connect, plan, target.instance)
+    except UserError as error:
+        fail(error, UNUSABLE)
 
 
 def target_and_prompt(fleet: dict[str, Rig], words: tuple[str, ...]) -> tuple[Target, str | None]:

@@ -25,6 +25,7 @@ from llamaherd.measure.client.http_client import (
 )
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.plan.plan import instances_of
+from llamaherd.plan.task import require_chats
 from llamaherd.text.textfile import UnreadableError, read_bytes
 
 PATIENCE = Patience(first=900, silence=180, total=3600)
@@ -85,9 +86,13 @@ class Reply:
 
 
 def chat_server(connect: Connect, plan: Plan, name: str) -> ChatServer:
-    """Return an instance of a plan. The name of a group stands for its first instance."""
+    """Return an instance of a plan. The name of a group stands for its first instance.
+
+    Raise UserError for a server of embeddings or rerank.
+    """
     instances = [(server, each) for server in plan.instances for each in instances_of(server)]
     found = next(each for server, each in instances if name in (each.name, server.name))
+    require_chats(found, "`herd chat` or its page")
     return ChatServer(plan.rig, connect, found)
 
 

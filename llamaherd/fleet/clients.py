@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -12,8 +12,8 @@ import yaml
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet.gateway import DeclaredGateway
 from llamaherd.inventory.authority import ROOT
-from llamaherd.inventory.schema import LOCAL
-from llamaherd.inventory.schema.fleet_file import split_served
+from llamaherd.inventory.schema import LOCAL, Task
+from llamaherd.inventory.schema.fleet_file import served_task, split_served
 from llamaherd.plan import PAGE_ASKS
 from llamaherd.text.quoting import sh, url_host
 
@@ -25,11 +25,12 @@ PATIENCE = 3600
 
 @dataclass(frozen=True)
 class ClientModel:
-    """A model for a client program: its name, the tokens of one request, and those of its output."""
+    """A model for a client program: its name, the tokens of one request and of its output, and what it is for."""
 
     name: str
     context: int
     output: int
+    task: Task = "chat"
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,11 @@ def client_facts(gateway: DeclaredGateway, user: str, url: str | None = None, ro
     Raise UserError if there is no such user.
     """
     may = gateway.user(user).models or tuple(gateway.declared.models)
-    models = tuple(ClientModel(name, *_tokens(gateway, name)) for name in gateway.declared.models if name in may)
+    models = tuple(
+        ClientModel(name, *_tokens(gateway, name), served_task(model, gateway.rigs))
+        for name, model in gateway.declared.models.items()
+        if name in may
+    )
     tls = gateway.declared.tls
     trusted = root or str(tls.ca / ROOT) if tls and tls.ca else root
     return ClientFacts((url or _url(gateway)).rstrip("/").removesuffix("/v1"), models, trusted)
@@ -181,10 +186,15 @@ def _url(gateway: DeclaredGateway) -> str:
 
 
 def client_config(client: str, facts: ClientFacts) -> ClientConfig:
-    """Return the configuration of a client program. Raise UserError if the user has no models."""
-    if not facts.models:
-        raise UserError("this user may use no model", "name some in fleet.yaml")
-    return CLIENTS[client](facts)
+    """Return the configuration of a client program: of most, with models for chats alone.
+
+    Raise UserError if the user has no such model.
+    """
+    chats = tuple(model for model in facts.models if model.task == "chat")
+    if not chats:
+        none = "this user may use no model for chats" if facts.models else "this user may use no model"
+        raise UserError(none, "name some in fleet.yaml")
+    return CLIENTS[client](facts if client == _EMBEDS else replace(facts, models=chats))
 
 
 def _opencode(facts: ClientFacts) -> ClientConfig:
@@ -210,6 +220,17 @@ def _opencode(facts: ClientFacts) -> ClientConfig:
     return ClientConfig(_json(whole), place_text(facts, place, NODE))
 
 
+_EMBEDS = "continue"
+"""The program that also uses models for embeddings and rerank."""
+_ROLES: Mapping[Task, list[str]] = {"chat": ["chat", "edit", "apply"], "embeddings": ["embed"], "rerank": ["rerank"]}
+
+
+def _completion_options(model: ClientModel) -> dict[str, Any]:
+    if model.task != "chat":
+        return {}
+    return {"defaultCompletionOptions": {"contextLength": model.context, "maxTokens": model.output}}
+
+
 def _continue(facts: ClientFacts) -> ClientConfig:
     models = [
         {
@@ -218,8 +239,8 @@ def _continue(facts: ClientFacts) -> ClientConfig:
             "model": each.name,
             "apiBase": f"{facts.url}/v1",
             "apiKey": f"${{{{ secrets.{KEY_VARIABLE} }}}}",
-            "roles": ["chat", "edit", "apply"],
-            "defaultCompletionOptions": {"contextLength": each.context, "maxTokens": each.output},
+            "roles": _ROLES[each.task],
+            **_completion_options(each),
             "requestOptions": {"timeout": PATIENCE, **({"caBundlePath": facts.root} if facts.root else {})},
         }
         for each in facts.models

@@ -47,7 +47,7 @@ class GithubError(UserError):
 
 @dataclass(frozen=True)
 class Unverified:
-    """The reason why the origin of a release is not verified, and a fix. `is_suspicious`: `gh` ran and found nothing."""
+    """Why the origin of a release is not verified, and a fix. `is_suspicious`: `gh` ran and found nothing."""
 
     message: str
     help: str

@@ -90,15 +90,20 @@ def with_explicit_flags(placed: Placement, line: CommandLine, header: Header) ->
 
 
 def _outputs(placed: Placement, line: CommandLine) -> Placement:
-    """Return the placement with a server's outputs (llama.cpp, tools/server/server-context.cpp:42-46).
-
-    A batch of embeddings is computed at once (tools/server/server.cpp:162-166).
-    """
+    """Return the placement with a server's outputs (llama.cpp, tools/server/server-context.cpp:42-46)."""
     if server_task(line.meant) != "chat":
-        return replace(placed, embeddings=True, batch=min(placed.batch, placed.ubatch))
+        return embedding_placement(placed)
     if pooling(line.meant) not in (None, "none"):
         return replace(placed, outputs=placed.ubatch)
     return placed
+
+
+def embedding_placement(placed: Placement) -> Placement:
+    """Return the placement of a server of embeddings or rerank: a batch of it is computed at once.
+
+    tools/server/server.cpp:162-166.
+    """
+    return replace(placed, embeddings=True, batch=min(placed.batch, placed.ubatch))
 
 
 def uncounted_option(line: CommandLine) -> Iterator[Option]:

@@ -11,7 +11,7 @@ from llamaherd.engines.flags.definitions import Catalogue
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.memory.estimate import DraftUse, Memory, Use, add_memory, estimate
-from llamaherd.memory.explicit_flags import with_explicit_flags
+from llamaherd.memory.explicit_flags import embedding_placement, with_explicit_flags
 from llamaherd.memory.layout import expert_layers_on_cpu, experts_pattern
 from llamaherd.memory.overhead import Growth, cuda_on_gpus, in_ram, layouts_of, ram_growth
 from llamaherd.memory.placement import CACHE_RAM, CHECKPOINTS, Placement
@@ -179,7 +179,9 @@ def place_instance(rig: Rig, instance: Instance, header: Header, explicit: Comma
     free = tuple(usable_bytes(rig, gpu) for gpu in instance.on)
     placed = _by_keys(instance, header, engine.kind, flags_of(engine), free)
     placed = replace(placed, layouts=layouts_of(engine, rig.host.cpu))
-    return with_explicit_flags(placed, explicit, header) if explicit else placed
+    if explicit:
+        return with_explicit_flags(placed, explicit, header)
+    return placed if instance.serve == "chat" else embedding_placement(placed)
 
 
 def _by_keys(

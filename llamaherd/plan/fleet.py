@@ -6,7 +6,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
-from llamaherd.inventory.schema import Secret
+from llamaherd.inventory.schema import Secret, Task
 from llamaherd.layout import EXPORTER_USER, MONITORING_USER
 from llamaherd.plan.artifacts import Planned, TextFile
 from llamaherd.plan.instance import lowest_speed
@@ -90,7 +90,10 @@ class GatewayServer(Planned):
 
 
 class GatewayModel(Planned):
-    """A model under the name that clients use. `key` is the place of its servers' key, which clients never get."""
+    """A model under the name that clients use. `key` is the place of its servers' key, which clients never get.
+
+    `task` is what its servers declare with `serve`.
+    """
 
     name: str
     aliases: tuple[str, ...]
@@ -98,6 +101,7 @@ class GatewayModel(Planned):
     key: Secret | None = None
     fallback: str | None = None
     sticky: Literal["session", "user"] | None = None
+    task: Task = "chat"
     backend: str = ""
     """The names of all models of a server that swaps, joined by colons; empty for other servers."""
 

@@ -14,7 +14,15 @@ from llamaherd.host.state import HostState, StatePart
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.authority import certificate_of
 from llamaherd.inventory.schema import LOCAL, Rig, Secret
-from llamaherd.inventory.schema.fleet_file import Gateway, Monitoring, ServedModel, User, certified, split_served
+from llamaherd.inventory.schema.fleet_file import (
+    Gateway,
+    Monitoring,
+    ServedModel,
+    User,
+    certified,
+    served_task,
+    split_served,
+)
 from llamaherd.layout import GATEWAY, GATEWAY_FIGURES_PORT, GATEWAY_RUN, GATEWAY_TALK, GATEWAY_UNIT, GATEWAY_USER, UNITS
 from llamaherd.plan import (
     Estimate,
@@ -140,6 +148,7 @@ def _plan_model(name: str, model: ServedModel, here: str, rigs: Mapping[str, Rig
         key=next((key for key in keys if key), None),
         fallback=model.fallback,
         sticky=model.sticky,
+        task=served_task(model, rigs),
     )
 
 

@@ -10,11 +10,13 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.responses import ProbeOutputs
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.authority import root_in
+from llamaherd.inventory.schema import Task
 from llamaherd.layout import GATEWAY, GATEWAY_UNIT, GATEWAY_USER, PAUSED, service_of
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import GatewayModel, GatewayPlan, Plan
 from llamaherd.plan.server import Endpoint
+from llamaherd.plan.task import task_path
 from llamaherd.role.report import CHAT_SECONDS, PROMPT, Check, service_check
 from llamaherd.role.role import Judging, Verified
 
@@ -47,8 +49,10 @@ def probes(plan: Plan) -> Iterator[Probe]:
         yield _request("gateway elsewhere", "", f"{url}/slots", next(iter(keys.values())))
     # Servers of this rig that are paused: their models have no other server, it may be.
     yield Probe("gateway paused", "", ("ls", "-1", str(PAUSED)))
-    for name, key in keys.items():
-        yield _request("gateway model", name, f"{url}/v1/chat/completions", key, _body(name), CHAT_SECONDS)
+    for model in made.models:
+        if key := keys.get(model.name):
+            path = task_path(endpoint, model.task)
+            yield _request("gateway model", model.name, f"{url}{path}", key, _body(model), CHAT_SECONDS)
 
 
 def _request(what: str, of: str, url: str, key: str, body: str = "", seconds: int = 5) -> Probe:
@@ -77,8 +81,14 @@ def _key_for(made: GatewayPlan, model: str) -> str | None:
     return None
 
 
-def _body(model: str) -> str:
-    return json.dumps({"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 1, "model": model})
+def _body(model: GatewayModel) -> str:
+    """Return the body of a request that a model's servers are for."""
+    bodies: dict[Task, dict[str, object]] = {
+        "chat": {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 1},
+        "embeddings": {"input": PROMPT},
+        "rerank": {"query": PROMPT, "documents": [PROMPT]},
+    }
+    return json.dumps({**bodies[model.task], "model": model.name})
 
 
 def judge(judging: Judging) -> Verified:

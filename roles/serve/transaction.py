@@ -6,20 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.engines.flags import assumed
-from llamaherd.engines.flags.effective import effective_options
-from llamaherd.engines.flags.task import Task, server_task
 from llamaherd.host.state import HostState
 from llamaherd.layout import service_of, unit_user
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.onhost.servers import Refused, ServingState
 from llamaherd.plan import RAM, InstancePlan, MemberPlan, digest
 from llamaherd.plan.instance import lowest_speed
+from llamaherd.plan.task import planned_task, task_path
 from llamaherd.role.report import PROMPT, chat_seconds
 from roles.serve.onhost.model import CandidateInput, GpuNeed, ReplacedServer, Room, Server, SwitchInput
 from roles.serve.state import ServeState
-
-_PATHS = {"embeddings": "/v1/embeddings", "rerank": "/v1/rerank"}
 
 MEASURED_TOKENS = 64
 """Tokens of a response whose speed, or whose drafts, are checked; else a few are enough."""
@@ -55,7 +51,7 @@ def proof_facts(instance: InstancePlan) -> dict[str, object]:
     props = endpoint.props_path
     return {
         "kind": kind,
-        "url": endpoint.url(task_path(instance, kind)),
+        "url": endpoint.url(task_path(endpoint, kind)),
         "models": list(endpoint.models),
         "models_path": endpoint.models_path,
         "props_path": endpoint.of_model(props, instance.model) if props else None,
@@ -67,16 +63,6 @@ def proof_facts(instance: InstancePlan) -> dict[str, object]:
     }
 
 
-def planned_task(instance: InstancePlan, member: MemberPlan | None = None) -> Task:
-    """Return what a planned server is for, by what it is started with; of a group, what a member is for."""
-    # vLLM alone has no page of properties.
-    catalogue = assumed("llama.cpp" if instance.endpoint.props_path else "vllm", None)
-    if catalogue is None:
-        return "chat"
-    arguments = (member or instance.server).arguments
-    return server_task(effective_options(catalogue, arguments, instance.server.environment))
-
-
 def probe_question(instance: InstancePlan, member: MemberPlan | None = None) -> dict[str, object]:
     """Return what is declared of a server, for the probes of a verification; of a group, for those of a member."""
     endpoint, kind = instance.endpoint, planned_task(instance, member)
@@ -85,16 +71,11 @@ def probe_question(instance: InstancePlan, member: MemberPlan | None = None) -> 
     return {
         **proof_facts(instance),
         "kind": kind,
-        "url": endpoint.url(task_path(instance, kind)),
+        "url": endpoint.url(task_path(endpoint, kind)),
         "metrics": [endpoint.url(endpoint.of_model(endpoint.metrics_path, model))],
         "props_path": endpoint.of_model(props, model) if props else None,
         "body": {"model": model},
     }
-
-
-def task_path(instance: InstancePlan, kind: Task) -> str:
-    """Return the path to which clients send the requests that a server is for."""
-    return _PATHS.get(kind, instance.endpoint.chat_path)
 
 
 def server_input(instance: InstancePlan) -> Server:

@@ -280,10 +280,11 @@ def test_metrics_of_a_run() -> None:
         2.0,
         2000.0,
         None,
+        None,
         0.853,
         None,
     ]
-    assert [each.of(Run()) for each in METRICS] == [None] * 7
+    assert [each.of(Run()) for each in METRICS] == [None] * 8
     told = Run(predicted_per_second=50.0, prompt_per_second=900.0, first_token_ms=200.0)
     assert [round(sample.rate, 3) for each in METRICS if (sample := each.of(told))] == [50.0, 900.0, 5.0]
     assert DECODE.of(Run(predicted_n=1, predicted_ms=5)) is None

@@ -137,6 +137,23 @@ MISTAKES = {
 }
 
 
+@pytest.mark.parametrize(
+    ("chat", "drafter", "wanted"),
+    [
+        ("chat", "embeddings", ["LH303"]),
+        ("embeddings", "chat", ["LH303"]),
+        ("embeddings", "embeddings", ["LH303"]),
+        ("rerank", "rerank", []),
+        ("chat", "rerank", ["LH303"]),
+    ],
+)
+def test_a_fallback_that_is_for_other_requests_is_reported(
+    survey: Found, chat: str, drafter: str, wanted: list[str]
+) -> None:
+    tasks = {"instances/chat/serve": chat, "instances/drafter/serve": drafter, "instances/drafter/draft": None}
+    assert codes(survey(box=changed(cpu_rig(), tasks))) == wanted
+
+
 @pytest.mark.parametrize(("was", "now", "wanted"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_found_where_it_stands(survey: Found, was: str, now: str, wanted: list[str]) -> None:
     text = FLEET.replace(was, now, 1)

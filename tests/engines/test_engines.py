@@ -132,6 +132,9 @@ def test_plain_arguments(engine: str, flags: str, changes: dict[str, Any], argv:
             "--temp 0.6 --top-p 0.95 --top-k 20 --min-p 0.0",
         ),
         ("llama.cpp", "", {"cache_reuse": 256}, "--cache-reuse 256"),
+        ("llama.cpp", "", {"serve": "embeddings", "pooling": "last"}, "--embeddings --pooling last"),
+        ("llama.cpp", "", {"serve": "rerank"}, "--reranking"),
+        ("ik_llama.cpp", "", {"serve": "embeddings"}, "--embeddings"),
         ("llama.cpp", "", {"extra_args": "--temp 1 # so\n--top-k 'a b'"}, "--temp 1 --top-k a b"),
     ],
 )

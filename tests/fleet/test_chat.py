@@ -67,6 +67,13 @@ def sent(server: ChatServer, text: str = "Hi", most: int | None = None) -> tuple
     return reply, pieces
 
 
+@pytest.mark.parametrize("task", ["embeddings", "rerank"])
+def test_a_server_for_something_else_gets_no_chat(connect: Connect, task: str) -> None:
+    with pytest.raises(UserError, match=f"chat is a server of {task}") as raised:
+        at(connect, 8080, **{"instances/chat/serve": task})
+    assert raised.value.help == "test it with `herd verify`, or measure it with `herd bench chat`"
+
+
 def test_a_response_comes_through_the_tunnel_piece_by_piece(connect: Connect, server: Played) -> None:
     server.script = lambda _: [(0, PLAIN), (0, THOUGHT), *HELLO[1:]]
     reply, pieces = sent(at(connect, port_of(server)), most=9)

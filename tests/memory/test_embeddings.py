@@ -123,6 +123,19 @@ def test_a_placement_knows_its_outputs(
     assert (placed.embeddings, placed.rows) == (embeddings, rows)
 
 
+@pytest.mark.parametrize(
+    ("keys", "rows"), [({}, 512), ({"ubatch": 1024}, 1024), ({"batch": 128}, 128), ({"extra_args": ["-ub", "64"]}, 64)]
+)
+@pytest.mark.parametrize("task", ["embeddings", "rerank"])
+def test_a_placement_knows_the_outputs_of_the_key(keys: dict[str, object], rows: int, task: str) -> None:
+    rig = changed(gpu_rig(), {"engines": {"main": LLAMA}})
+    model = next(iter(rig["models"]))
+    rig["instances"] = {"one": {"engine": "main", "model": model, "context": 8192, "port": 8080, "serve": task, **keys}}
+    known = Rig.model_validate(rig)
+    placed = placement(known, known.instances["one"], QWEN)
+    assert (placed.embeddings, placed.rows, placed.tokens) == (True, rows, rows)
+
+
 def of_bge(folder: Path, ram: str, **keys: object) -> list[Finding]:
     """What is found of a rig with this RAM whose only server embeds with bge m3."""
     rig = changed(gpu_rig(), {"engines": {"main": LLAMA}, "host/ram": ram})

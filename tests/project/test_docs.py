@@ -337,7 +337,8 @@ def test_what_keys_become_names_each_flag(engine: str) -> None:
     server = Server(everything, "/m.gguf", 4, "127.0.0.1", ("blk=CPU",), "/key", newest)
     smaller = everything.model_copy(update={"draft": Draft(model="s")})
     other = replace(server, declared=smaller, draft_path="/s.gguf", mmproj_path="/p.gguf")
-    written = (*DIALECTS[engine].arguments(server), *DIALECTS[engine].arguments(other))
+    ranks = replace(server, declared=everything.model_copy(update={"serve": "rerank", "pooling": None}))
+    written = [word for each in (server, other, ranks) for word in DIALECTS[engine].arguments(each)]
     assert named == {argument for argument in written if argument.startswith("--")}
 
 

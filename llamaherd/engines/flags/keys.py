@@ -91,7 +91,7 @@ def _same_meaning(known: Catalogue, flag: str) -> tuple[str, ...]:
 
 def keys_from_arguments(arguments: Iterable[str], kind: str) -> ParsedKeys:
     """Return the keys that these arguments of an engine mean."""
-    found, rest, drafting = Settings(), list[str](), list[str]()
+    found, rest, drafting, serving = Settings(), list[str](), list[str](), list[str]()
     words = list(arguments)
     while words:
         if not words[0].startswith("-") and "model" not in found and not rest:
@@ -106,6 +106,8 @@ def keys_from_arguments(arguments: Iterable[str], kind: str) -> ParsedKeys:
             rest += words[:length]
         elif carrier and carrier.row.key == "draft":
             drafting += words[:length]
+        elif carrier and carrier.row.key in ("serve", "pooling"):
+            serving += words[:length]
         found |= settings or {}
         del words[:length]
     model, alias, gpus = (found.pop(key, None) for key in ("model", "model.name", "on"))
@@ -114,6 +116,14 @@ def keys_from_arguments(arguments: Iterable[str], kind: str) -> ParsedKeys:
         keys["draft"] = resolved
     else:
         rest += drafting  # another way to draft has no key
+    task, pools = keys.pop("serve", {}), keys.pop("pooling", None)
+    if not task.get("embeds"):
+        rest += serving  # a chat server that pools has no key
+    elif task.get("ranks"):
+        keys["serve"] = "rerank"
+        rest += ["--pooling", pools] if pools else []
+    else:
+        keys |= {"serve": "embeddings"} | ({"pooling": pools} if pools else {})
     return ParsedKeys(keys, model or "", alias or "", gpus, rest)
 
 

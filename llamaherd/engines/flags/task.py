@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 from llamaherd.diagnostics.findings import Rule
 from llamaherd.engines.flags.effective import Conflict, EffectiveOptions, ServerContext
+from llamaherd.gguf.header import Header
+from llamaherd.inventory.schema import Task
 
-Task = Literal["chat", "embeddings", "rerank"]
-"""What clients request of a server: completions, vectors of texts, or scores of documents."""
+__all__ = ["BATCH", "UBATCH", "Task", "find_short_inputs", "header_pooling", "pooling", "server_task"]
+
+_POOLING_TYPES = ("none", "mean", "cls", "last", "rank")
+"""Types of pooling by their numbers in headers (llama.cpp b11434, include/llama.h)."""
+
+
+def header_pooling(header: Header) -> str:
+    """Return the type of pooling that a model's header names; `none` without one."""
+    named = header.number("pooling_type", -1)
+    return _POOLING_TYPES[named] if 0 <= named < len(_POOLING_TYPES) else "none"
+
 
 BATCH, UBATCH = 2048, 512
 """The default batches of both engines, in tokens (llama.cpp b11434, common/arg.cpp:1672-1679)."""

@@ -30,6 +30,7 @@ from llamaherd.inventory.schema.serving import (
     PowerLimits,
     Quality,
     Sampling,
+    Task,
     Tune,
 )
 from llamaherd.inventory.schema.software import UPSTREAM, Engine, Model, Source, Version
@@ -69,6 +70,7 @@ __all__ = [
     "Sharing",
     "Source",
     "Store",
+    "Task",
     "Tune",
     "Version",
     "Wsl",

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
-from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema import Rig, Task
 from llamaherd.inventory.schema.base import Declared, LocalPath, Name, Port, Secret, Size, wrong
 from llamaherd.inventory.schema.software import Image, by_digest
 from llamaherd.text.characters import Line
@@ -305,6 +305,12 @@ class FleetFile(Declared):
 def split_served(named: str, rigs: Mapping[str, Rig]) -> tuple[str, str] | None:
     """Return the rig and the instance of a name; None if they do not exist."""
     return next((pair for pair in _pairs(named) if pair[0] in rigs and pair[1] in rigs[pair[0]].instances), None)
+
+
+def served_task(model: ServedModel, rigs: Mapping[str, Rig]) -> Task:
+    """Return what the first server of a model that exists is for, by its key `serve`."""
+    places = (split_served(named, rigs) for named in model.serve)
+    return next((rigs[place[0]].instances[place[1]].serve for place in places if place), "chat")
 
 
 def server_named(named: str, rigs: Mapping[str, Rig]) -> str:

@@ -480,6 +480,46 @@ _VLLM_THINKING = Spelling(
     values={"--default-chat-template-kwargs": _enable_thinking},
     partial=frozenset({"--default-chat-template-kwargs"}),
 )
+# --- embeddings and rerank ---
+
+
+def _write_task(task: str, server: Served) -> Words:
+    """Return the switch of a task; none for rerank with ik_llama.cpp, which has no such server."""
+    if task == "embeddings":
+        return ("--embeddings",)
+    return ("--reranking",) if task == "rerank" and server.knows("--reranking") else ()
+
+
+_EMBEDS = Settings({"serve.embeds": True})
+_RANKS = Settings({"serve.embeds": True, "serve.ranks": True})
+_TASK = Spelling(
+    write=_write_task, switches={"--embeddings": _EMBEDS, "--reranking": _RANKS}, shown="`--embeddings`, `--reranking`"
+)
+_IK_TASK = Spelling(write=_write_task, switches={"--embeddings": _EMBEDS})
+_VLLM_TASK = Spelling(
+    write=lambda task, _server: {
+        "embeddings": ("--runner", "pooling"),
+        "rerank": ("--runner", "pooling", "--convert", "classify"),
+    }.get(task, ()),
+    values={
+        "--runner": lambda text: {"pooling": _EMBEDS, "auto": Settings()}.get(text),
+        "--convert": lambda text: {"embed": _EMBEDS, "classify": _RANKS, "auto": Settings()}.get(text),
+    },
+    partial=frozenset({"--runner", "--convert"}),
+    shown="`--runner pooling`; for `rerank` also `--convert classify`",
+)
+
+
+def _pooling(text: str) -> Any:
+    """Read `--pooling`; ranks are a task of their own, and vectors of each token have no key."""
+    return Settings({"serve.ranks": True}) if text == "rank" else text if text in ("mean", "cls", "last") else None
+
+
+_POOLING = Spelling(
+    write=lambda value, _server: () if value is None else ("--pooling", value),
+    values={"--pooling": _pooling},
+    partial=frozenset({"--pooling"}),
+)
 _GENERATION_CONFIG = Spelling(
     write=_write_generation,
     values={"--override-generation-config": _generation},
@@ -607,6 +647,8 @@ KEY_FLAGS: Sequence[KeyFlag] = (
     KeyFlag("thinking", _llamas(_THINKING, _VLLM_THINKING), example="false"),
     KeyFlag("cache_reuse", {LLAMA: _valued("--cache-reuse")}, example="256"),
     KeyFlag("idle.unload", {LLAMA: _valued("--sleep-idle-seconds", read=_idle_time)}, example="15m"),
+    KeyFlag("serve", {LLAMA: _TASK, IK: _IK_TASK, VLLM: _VLLM_TASK}, example="embeddings"),
+    KeyFlag("pooling", _llamas(_POOLING), example="mean"),
     KeyFlag(
         "api_key",
         _llamas(_KEY_FILE, _KEY_VARIABLE),

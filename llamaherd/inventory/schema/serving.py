@@ -132,6 +132,8 @@ class Idle(Declared):
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q6_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 Backend = Literal["systemd", "compose"]
+Task = Literal["chat", "embeddings", "rerank"]
+"""What clients request of a server: completions, vectors of texts, or scores of documents."""
 Split = Literal["none", "layer", "row", "tensor", "graph"]
 
 MOST_INT = 2**31 - 1
@@ -288,6 +290,10 @@ class Instance(Declared):
     """The shortest part of an earlier prompt that is reused, in tokens."""
     idle: Idle | None = None
     """What the server does while it gets no requests."""
+    serve: Task = "chat"
+    """What clients request: completions, vectors of texts (`embeddings`), or scores of documents (`rerank`)."""
+    pooling: Literal["mean", "cls", "last"] | None = None
+    """How the vectors of a text's tokens become one. Default: the type in the model's header."""
     expect: Expect | None = None
     """The expected performance."""
     tune: Tune | None = None
@@ -361,6 +367,9 @@ class Instance(Declared):
         if parts and not any(self.tensor_split):
             help_ = f"write `tensor_split: {even}`, or leave it out"
             raise wrong("`tensor_split` gives no GPU anything", help_, at="tensor_split")
+        if self.pooling is not None and self.serve != "embeddings":
+            help_ = "write `serve: embeddings`, or leave `pooling` out"
+            raise wrong("`pooling` is for a server of embeddings", help_, at="pooling")
         if len(set(self.on)) < len(self.on):
             raise wrong("`on` names a GPU twice", f"write `on: [{', '.join(dict.fromkeys(self.on))}]`", at="on")
         return self

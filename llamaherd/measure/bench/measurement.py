@@ -21,10 +21,19 @@ from llamaherd.measure.bench.job import (
 )
 from llamaherd.measure.bench.reservation import PowerHold, ServerConnection
 from llamaherd.measure.bench.selection import QUICK_ONLY, Selection
-from llamaherd.measure.bench.session import Session, WarmUp, utc_now, warm_up
-from llamaherd.measure.client.endpoint import Served, ServerFacts, estimate_prompt, is_native, server_facts
+from llamaherd.measure.bench.session import Session, WarmUp, utc_now, warm_up, warm_up_inputs
+from llamaherd.measure.bench.task_series import TaskSeries, task_series
+from llamaherd.measure.client.endpoint import (
+    LETTERS_A_TOKEN,
+    Served,
+    ServerFacts,
+    count_tokens,
+    estimate_prompt,
+    is_native,
+    server_facts,
+)
 from llamaherd.measure.client.http_client import Failure, Patience, Target, request_json
-from llamaherd.measure.client.requests import Requests, Series, long_prompt, suite
+from llamaherd.measure.client.requests import Requests, Series, TaskRequests, long_prompt, suite
 from llamaherd.measure.meter.meter import HostSnapshot, Meter, Watch, gpus_of, obstacles
 from llamaherd.measure.meter.readings import Readings
 from llamaherd.measure.meter.usage import Usage, memory_peaks, unmeasured_sentences, usage_telemetry, with_gpu_numbers
@@ -51,6 +60,7 @@ from llamaherd.measure.results.store import (
     unfinished_journal,
 )
 from llamaherd.plan import InstancePlan, ModelPlan, Plan
+from llamaherd.plan.task import longest_input, planned_task, require_chats, task_path
 
 _SNAPSHOT_SECONDS = 60.0
 """Seconds that the inspection before it may take."""
@@ -251,8 +261,11 @@ def measure_instance(
 ) -> SavedResult:
     """Measure all series and the selected workloads.
 
-    Raise ObstacleError before the first request, and UserError if the measurement fails.
+    Of a server of embeddings or rerank, measure the speed of its inputs instead. Raise ObstacleError before the first
+    request, and UserError if the measurement fails.
     """
+    if chosen != QUICK_ONLY:
+        require_chats(job.instance, "an option of `herd bench` that measures more")
     began = utc_now()
     with ServerConnection(job.connect, job.instance, job.who) as connection, job.aside(reporter.say):
         _load_for_job(job, connection, reporter)
@@ -278,7 +291,10 @@ class _Measurement:
         self._job, self._reporter, self._connection, self._meter, self._began = job, reporter, connection, meter, began
         self._until = time.monotonic() + job.seconds
         endpoint = job.instance.endpoint
-        self._requests = Requests(connection.target, endpoint.chat_path, endpoint.models[0], secrets.token_hex(8))
+        self._task = planned_task(job.instance)
+        kind = Requests if self._task == "chat" else TaskRequests
+        path = task_path(endpoint, self._task)
+        self._requests = kind(connection.target, path, endpoint.models[0], secrets.token_hex(8))
 
     def run(self, make: MakeSeries, chosen: Selection) -> SavedResult:
         """Run it, and save its result."""
@@ -291,10 +307,11 @@ class _Measurement:
         self._reporter.progress(0.0, job.seconds, "at rest")
         rest = watch.rest(chosen.rest_seconds)
         self._reporter.progress(0.0, self._until - time.monotonic(), "warming up")
-        warm = self._warm()
+        inputs = self._inputs()
+        warm = self._warm(inputs)
         old = self._to_go_on_with()
         known = self._known(facts, warm, old)
-        series = make(known)
+        series = (inputs,) if inputs else make(known)
         served = self._served(facts)
         workloads, sentences = chosen.workloads(served)
         begun = self._begun(look, uuids, facts, warm, known, (*series, *workloads), overruled)
@@ -322,8 +339,22 @@ class _Measurement:
             raise UserError(f"{name} is on no GPU that this host reports", "measure without `--power`")
         return PowerHold(self._job.connect, uuids, chosen.limits, self._job.seconds + chosen.most_seconds)
 
-    def _warm(self) -> WarmUp:
+    def _inputs(self) -> TaskSeries | None:
+        """Return the series of a server of embeddings or rerank; None for a server of chats."""
+        if self._task == "chat":
+            return None
+        target, model = self._requests.target, self._requests.model
+
+        def count(text: str) -> int:
+            return count_tokens(target, model, text) or len(text) // LETTERS_A_TOKEN
+
+        longest = longest_input(self._job.instance)
+        return task_series(self._task, longest, self._job.seconds, self._requests.salts, count)
+
+    def _warm(self, inputs: TaskSeries | None) -> WarmUp:
         try:
+            if inputs:
+                return warm_up_inputs(self._requests, inputs.warm_up_request, self._job.seconds)
             return warm_up(self._requests, self._job.seconds)
         except UserError as error:
             raise self._connection.refused() or error from None

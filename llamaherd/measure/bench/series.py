@@ -17,6 +17,7 @@ from llamaherd.measure.results.metrics import (
     FEW,
     FIRST_TOKEN,
     PREFILL,
+    RESPONSE,
     STEP,
     Metric,
     by_start,
@@ -190,6 +191,8 @@ def fit_lengths(seconds: float, decode: float | None, prefill: float | None, con
 
 def judged_metrics(condition: Condition) -> tuple[Metric, ...]:
     """Return the metrics that a condition is meant for: these are shown, and judged."""
+    if condition.kind in ("embeddings", "rerank"):
+        return (PREFILL, RESPONSE)
     if condition.generated:
         return (DECODE, STEP)
     return (FIRST_TOKEN,) if condition.cache == "warm" else (PREFILL, FIRST_TOKEN)

@@ -67,6 +67,22 @@ def warm_up(requests: Requests, seconds: float) -> WarmUp:
     return WarmUp(len(runs), decode.rate if decode else None, prefill)
 
 
+def warm_up_inputs(requests: Requests, request: Callable[[int], RequestSpec], seconds: float) -> WarmUp:
+    """Send inputs of embeddings or rerank until two successive ones are equally fast. Raise UserError if one fails."""
+    until, rates = time.monotonic() + _SHARE * seconds, list[float]()
+    while len(rates) < _FEWEST or (
+        len(rates) < _MOST_ASKED and time.monotonic() < until and abs(rates[-1] / rates[-2] - 1) >= _STEADY
+    ):
+        answer = requests.send(request(len(rates)), seconds)
+        if isinstance(answer, Failure):
+            raise UserError(answer.message, answer.help)
+        tokens = answer.usage.prompt if answer.usage else None
+        rates.append(1000 * (tokens or 1) / max(answer.total_ms, 0.001))
+        if time.monotonic() > until and len(rates) == 1:
+            break
+    return WarmUp(len(rates), None, rates[-1])
+
+
 def _steady(runs: list[Run]) -> bool:
     before, last = (DECODE.of(run) for run in runs[-2:])
     return before is not None and last is not None and abs(last.rate / before.rate - 1) < _STEADY

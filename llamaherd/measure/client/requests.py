@@ -11,7 +11,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from llamaherd.measure.client.http_client import Answer, Failure, Patience, Target, stream_answer
+from llamaherd.measure.client.http_client import (
+    Answer,
+    Failure,
+    Patience,
+    Target,
+    Usage,
+    request_json,
+    stream_answer,
+)
 from llamaherd.measure.results.result import Cell, Condition, Kind, Run, SuiteRef
 
 _FOUR_LETTERS = """
@@ -240,6 +248,24 @@ class Requests:
             chat_body(self.model, wanted, self.salts),
             Patience(first=most, silence=_SILENCE, total=most),
         )
+
+
+@dataclass(frozen=True)
+class TaskRequests(Requests):
+    """A server of embeddings or rerank: `more` of a request is its body, and the response is one JSON value."""
+
+    def send(self, wanted: RequestSpec, seconds_left: float) -> Answer | Failure:
+        """Send one request, and return its response: its first piece is all of it."""
+        most = max(_LEAST, seconds_left + _GRACE)
+        patience = Patience(first=most, silence=_SILENCE, total=most)
+        found = request_json(self.target, self.path, {"model": self.model, **wanted.more}, patience)
+        if isinstance(found, Failure):
+            return found
+        took = found.total_ms
+        usage = found.value.get("usage") if isinstance(found.value, dict) else None
+        prompt = usage.get("prompt_tokens", usage.get("total_tokens")) if isinstance(usage, dict) else None
+        tokens = prompt if type(prompt) is int and 0 < prompt < 1 << 40 else None
+        return Answer(0.0, took, took, took, (), "", None, None, Usage(prompt=tokens, completion=0))
 
 
 _HALF = 0.5

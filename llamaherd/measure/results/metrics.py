@@ -135,7 +135,12 @@ def _energy(run: Run) -> Sample | None:
 
 
 def _first_token(run: Run) -> Sample | None:
-    return Sample(1.0, run.first_token_ms / 1000) if run.first_token_ms else None
+    return Sample(1.0, run.first_token_ms / 1000) if run.first_token_ms and run.predicted_n != 0 else None
+
+
+def _response(run: Run) -> Sample | None:
+    """Return the time of a request that generates nothing."""
+    return Sample(1.0, run.total_ms / 1000) if run.total_ms and run.predicted_n == 0 else None
 
 
 DECODE = Metric("decode", "t/s", _decode, 0.02)
@@ -146,9 +151,11 @@ TOKENS_PER_STEP = Metric("tokens a step", "", _tokens_per_step, None, timed=Fals
 FIRST_TOKEN = Metric(
     "first token", "ms", _first_token, 0.05, scale=1000, as_time=True, between_starts=0.05, between_times=0.05
 )
+# Of embeddings and rerank: all inputs of a request.
+RESPONSE = Metric("response", "ms", _response, 0.05, scale=1000, as_time=True, between_starts=0.05, between_times=0.05)
 ACCEPTED = Metric("accepted", "%", _accepted, None, scale=100, timed=False)
 ENERGY = Metric("energy", "J/token", _energy, None, as_time=True)
-METRICS = (DECODE, STEP, TOKENS_PER_STEP, PREFILL, FIRST_TOKEN, ACCEPTED, ENERGY)
+METRICS = (DECODE, STEP, TOKENS_PER_STEP, PREFILL, FIRST_TOKEN, RESPONSE, ACCEPTED, ENERGY)
 
 
 def by_start(runs: Sequence[Run], metric: Metric) -> list[list[Sample]]:

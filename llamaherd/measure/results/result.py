@@ -218,8 +218,11 @@ Id = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{12})?$")]
 SourceKind = Literal["herd", "llama-bench", "sweep-bench", "llama-benchy", "table"]
 
 
-Kind = Literal["code", "prose", "copy-edit", "extract", "reasoning", "long", "random", "unknown"]
-"""The kind of text. `long` is our own prose and code, for prefill; results of other tools are `random` or `unknown`."""
+Kind = Literal[
+    "code", "prose", "copy-edit", "extract", "reasoning", "long", "embeddings", "rerank", "random", "unknown"
+]
+"""The kind of text. `long` is our own prose and code, for prefill; `embeddings` and `rerank` are inputs of such a
+server. Results of other tools are `random` or `unknown`. An earlier version cannot read a result with a new kind."""
 
 
 BY_URL = "url"

@@ -31,6 +31,7 @@ from llamaherd.onhost.servers import MINE, READY_TO_START, NeededGpu, StoppedSer
 from llamaherd.plan import RAM, InstancePlan, Plan, TextFile
 from llamaherd.plan.backends import render_unit, server_definition
 from llamaherd.plan.plan import instance_name_error, instance_names, instances_of
+from llamaherd.plan.task import require_chats
 from llamaherd.render import render
 from llamaherd.role.changes import written_files
 from llamaherd.text.numbers import whole_number
@@ -162,8 +163,10 @@ def unit_of(plan: Plan, rig: str, name: str) -> InstancePlan:
 
 
 def variant_instance(plan: Plan, rig: str, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:
-    """Return an instance of a plan as a tried server at this port. Raise UserError."""
-    return server_at_port(unit_of(plan, rig, name), name, port, start_seconds)
+    """Return an instance of a plan as a tried server at this port. Raise UserError, also for embeddings and rerank."""
+    tried = server_at_port(unit_of(plan, rig, name), name, port, start_seconds)
+    require_chats(tried, "a trial of `herd tune` or `herd compare --run`")
+    return tried
 
 
 OUT_OF_MEMORY_WORDS = {

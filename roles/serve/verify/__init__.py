@@ -14,6 +14,7 @@ from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.layout import EXPORTER_UNIT
 from llamaherd.plan import BuildPlan, InstancePlan, MemberPlan, Plan
 from llamaherd.plan.instance import SHARE_OF_EXPECTED
+from llamaherd.plan.task import planned_task
 from llamaherd.role.reach import Reach
 from llamaherd.role.report import PROMPT, Check, InstanceReport, chat_seconds
 from llamaherd.role.role import Judging, Verified
@@ -32,7 +33,7 @@ from roles.serve.onhost.model import (
 )
 from roles.serve.onhost.session import is_visible, text_before_marker
 from roles.serve.state import LIMITS
-from roles.serve.transaction import planned_task, probe_question
+from roles.serve.transaction import probe_question
 from roles.serve.verify.process import check_files, check_process, check_running, installed_files, judge_gpus
 
 _SOCKET = re.compile(r"([0-9A-Fa-f]{8}|[0-9A-Fa-f]{32}):([0-9A-Fa-f]{1,4})")

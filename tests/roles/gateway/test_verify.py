@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,26 @@ def test_a_gateway_that_does_as_it_is_declared_passes() -> None:
 )
 def test_what_is_not_so_fails(section: str, said: str, check: str) -> None:
     assert failed({**FINE, (f"gateway {section}", ""): said}) == [check]
+
+
+@pytest.mark.parametrize(
+    ("task", "path", "key"),
+    [
+        ("chat", "/v1/chat/completions", "messages"),
+        ("embeddings", "/v1/embeddings", "input"),
+        ("rerank", "/v1/rerank", "documents"),
+    ],
+)
+def test_a_model_gets_a_request_that_it_is_for(monkeypatch: pytest.MonkeyPatch, task: str, path: str, key: str) -> None:
+    monkeypatch.setenv("TOM_KEY", KEYS["tom"])
+    plan = gateway_plans()[0]
+    models = tuple(each.model_copy(update={"task": task}) for each in gateway_of(plan).models)
+    changed_plan = plan.model_copy(update={"gateway": gateway_of(plan).model_copy(update={"models": models})})
+    found = [each for each in probes(changed_plan) if each.what == "gateway model"]
+    assert found
+    for each in found:
+        assert each.argv[-1].endswith(path)
+        assert key in json.loads(each.argv[each.argv.index("-d") + 1])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from llamaherd.plan import digest
-from roles.serve.transaction import attempt_identity, planned_task, proof_prompt, speed_identity
+from llamaherd.plan.task import planned_task
+from roles.serve.transaction import attempt_identity, proof_prompt, speed_identity
 from tests.support.rigs import cpu_rig, gpu_rig, planned
 
 NAMES = {"chat": (), "embeddings": ("--embeddings",), "rerank": ("--reranking",)}
