@@ -81,6 +81,17 @@ GATEWAY_TALK = LIBEXEC / "gateway-talk"
 GATEWAY_RUN = PurePosixPath("/run/llamaherd-gateway")
 """The gateway's socket, for its user and root alone."""
 
+GATEWAY_WAKE = GATEWAY / "wake.lua"
+"""The program by which HAProxy holds requests for rigs that sleep."""
+
+WAKE_SOCKET, WAKE_UNIT = "llamaherd-wake.socket", "llamaherd-wake@.service"
+WAKE_RUN = PurePosixPath("/run/llamaherd-wake.sock")
+"""The gateway requests packets here. systemd starts the program for each request."""
+WAKE_PROGRAM = LIBEXEC / "wake"
+"""The program that sends a wake-on-LAN packet."""
+WAKE_TABLE = PurePosixPath("/etc/llamaherd/wake")
+"""The rigs that can be woken, each with the address of its network card."""
+
 ADDRESS_UNIT = "llamaherd-address.service"
 ADDRESS = PurePosixPath("/etc/llamaherd/address")
 """The parts of keepalived's configuration, for two gateways that share an address."""

@@ -14,6 +14,7 @@ from roles import (
     power,
     serve,
     virtual_address,
+    wake,
     wsl,
 )
 
@@ -28,6 +29,7 @@ ROLES = (
     engines.ROLE,
     models.ROLE,
     power.ROLE,
+    wake.ROLE,
     gateway.ROLE,
     virtual_address.ROLE,
     serve.ROLE,

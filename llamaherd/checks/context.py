@@ -20,12 +20,15 @@ class RigContext:
     """The facts of a rig, and its positions in its file.
 
     `rigs` are the readable rigs of the fleet by name, this one included; `names` also has the unreadable ones.
+    `fleet` is the content of the fleet's file; None without one, or if it cannot be read: then it is not known.
     """
 
     facts: RigFacts
     document: Document
     rigs: Mapping[str, Rig] = field(default_factory=dict)
     names: Collection[str] = ()
+    fleet: FleetFile | None = None
+    fleet_is_known: bool = True
 
     @property
     def rig(self) -> Rig:

@@ -1,4 +1,4 @@
-"""Servers that unload their models when they get no requests."""
+"""Servers that unload their models when they get no requests, and rigs that sleep."""
 
 from __future__ import annotations
 
@@ -76,3 +76,36 @@ def check_idle_scrapes(subject: FleetContext) -> Iterator[Finding]:
                 message = f"monitoring keeps the model of {rig.rig}.{name} loaded: {known} counts it as a request"
                 place = subject.document.value(("monitoring", "on"))
                 yield KEPT_AWAKE.at(place, message, "take a version of September 2026 or later, such as b10867")
+
+
+NOT_WOKEN = Rule(
+    "LH362",
+    "No gateway can wake a rig.",
+    why="""
+    `wake` lets the gateway send a packet to the network card of a rig that sleeps. The gateway must run on another rig
+    of the fleet, in the same network.
+    """,
+    example="""
+    wake: {mac: 3c:7c:3f:12:ab:cd}
+    """,
+    fix="declare a gateway in `fleet.yaml`, on a rig that does not sleep, or take `wake` out.",
+    severity="warning",
+)
+
+
+def check_wake_gateway(subject: RigContext) -> Iterator[Finding]:
+    """Report a rig with `wake` in a fleet without a gateway on another rig."""
+    if subject.rig.wake is None or not subject.fleet_is_known:
+        return
+    gateway = subject.fleet.gateway if subject.fleet else None
+    if gateway is None:
+        message, help_ = (
+            "this fleet has no gateway that could wake the rig",
+            "declare one in fleet.yaml, or take it out",
+        )
+    elif set(gateway.on) <= {subject.rig.rig}:
+        message = "the gateway runs on this rig, and sleeps with it"
+        help_ = "run the gateway on a rig that does not sleep, or take `wake` out"
+    else:
+        return
+    yield NOT_WOKEN.at(subject.document.value(("wake",)), message, help_)

@@ -24,6 +24,7 @@ from llamaherd.cli.rigs import (
 )
 from llamaherd.cli.run_screen import next_command, print_done
 from llamaherd.cli.screened_run import hide_progress, print_failures, run_screened
+from llamaherd.cli.waking import woken_previews
 from llamaherd.deploy.proposals import proposed_changes
 from llamaherd.diagnostics.findings import InventoryError, Place, nearest
 from llamaherd.inventory.schema import Rig
@@ -169,6 +170,7 @@ def _preview_rigs(run: UpOptions) -> PendingRun:
     planned, found = previews_or_exit(
         run.inventory, run.rigs, retry=run.retry, check_rigs=run.check_canary, only=run.only, create_keys=True
     )
+    found = woken_previews(run.inventory, planned, found, retry=run.retry)
     if run.saved and run.plan_file:
         require_saved_or_exit(run.plan_file, run.saved, planned, found)
     causes = query_causes(planned, found, roles_or_exit(run.inventory))

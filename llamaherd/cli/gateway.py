@@ -19,7 +19,7 @@ from llamaherd.fleet.gateway import (
     drain_server,
     query_gateways,
     ready_server,
-    with_pauses,
+    with_stopped,
 )
 from llamaherd.fleet.gateway_snapshot import GatewaySnapshot, address_line, ending_line, gateway_lines
 from llamaherd.host.remote import RemoteError
@@ -51,7 +51,8 @@ def status(inventory: Path | None, as_json: bool) -> None:
 
     If two gateways share a virtual address, it also shows which of them holds the address.
 
-    A server that `herd pause` has stopped is paused, not down.
+    A server that `herd pause` has stopped is paused, not down. A server is asleep if its rig has `wake` and does not
+    respond: a request for its model wakes the rig.
 
     The exit code is 1 if a server is down or missing at the gateway, if a gateway does not respond, or if not exactly
     one gateway holds the virtual address.
@@ -63,7 +64,7 @@ def status(inventory: Path | None, as_json: bool) -> None:
     """
     try:
         declared = usable_gateway(inventory)
-        found = with_pauses(declared.rigs, query_gateways(declared.hosts))
+        found = with_stopped(declared.rigs, query_gateways(declared.hosts))
     except UserError as error:
         fail(error, UNUSABLE)
     values = [_print_gateway(rig, now, declared, as_json) for rig, now in found.items()]
@@ -133,7 +134,8 @@ def _print_gateway(
 
 def _print_models(rig: str, now: GatewaySnapshot, absent: tuple[str, ...]) -> None:
     """Print the models of one gateway, and its problems."""
-    states = [f"{', '.join(each)} {state}" for each, state in ((now.down, "down"), (now.paused, "paused")) if each]
+    stopped = ((now.down, "down"), (now.paused, "paused"), (now.asleep, "asleep"))
+    states = [f"{', '.join(each)} {state}" for each, state in stopped if each]
     echo(f"{rig}: {counted(len(now.models), 'model')}, {'; '.join(states) or 'all servers are up'}")
     for line in gateway_lines(now):
         echo(line)

@@ -16,6 +16,7 @@ from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.progress import hashing_progress, waiting_line
 from llamaherd.cli.rigs import plans_or_exit, roles_or_exit
 from llamaherd.host.remote import AT_ONCE, Remote, RemoteError, as_they_come
+from llamaherd.host.ssh import UnreachableError
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.show import print_report
 from llamaherd.pipeline.verify import verify_rig
@@ -68,6 +69,10 @@ def _print_result(
 ) -> dict[str, Any]:
     """Return the result of one host as JSON values. Print it at once, unless JSON is printed at the end."""
     value: dict[str, Any] = {"rig": name, "ok": False, "instances": [], "installed": []}
+    if isinstance(report, UnreachableError) and rig.wake:
+        if not options.as_json:
+            echo(f"{name}: asleep or off; a request for its models or `herd up {name}` wakes it")
+        return {**value, "ok": True, "asleep": True}
     try:
         if isinstance(report, RemoteError):
             raise report

@@ -10,12 +10,23 @@ from pathlib import Path
 from typing import TypeVar
 
 from llamaherd.diagnostics.findings import InventoryError, UserError, nearest
-from llamaherd.fleet.gateway_snapshot import GatewaySnapshot, gateway_snapshot
+from llamaherd.fleet.gateway_snapshot import GatewaySnapshot, ServerState, gateway_snapshot
 from llamaherd.host.protocol import query_verb
 from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
+from llamaherd.host.ssh import UnreachableError
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.fleet_file import Gateway, User, server_named, split_served
-from llamaherd.onhost.gateway import DrainInput, DrainState, GatewayState, Held, ReadyInput, RenewInput, StatusInput
+from llamaherd.onhost.gateway import (
+    DrainInput,
+    DrainState,
+    GatewayState,
+    Held,
+    ReadyInput,
+    RenewInput,
+    StatusInput,
+    WakeInput,
+    Woken,
+)
 from llamaherd.onhost.pauses import Pauses, PausesInput
 from llamaherd.pipeline.fleet_files import FLEET, survey_fleet
 
@@ -96,8 +107,11 @@ def query_gateways(rigs: Mapping[str, Rig]) -> dict[str, GatewaySnapshot | Remot
     return _query_each(rigs, lambda rig: gateway_snapshot(_run_verb(rig, "status", StatusInput(), GatewayState)))
 
 
-def query_pauses(rigs: Mapping[str, Rig], servers: Iterable[str]) -> frozenset[str]:
-    """Return those of these servers that are paused on their rigs. A rig that does not respond has none."""
+def query_stopped(rigs: Mapping[str, Rig], servers: Iterable[str]) -> dict[str, ServerState]:
+    """Return those of these servers that are paused on their rigs, and those whose rigs sleep.
+
+    A rig that cannot be queried for another reason has none.
+    """
     declared = {f"{rig}.{name}": (rig, name) for rig, each in rigs.items() for name in each.servers}
     found = {server: declared[server] for server in servers if server in declared}
     hosts = {rig: rigs[rig] for rig, _ in found.values()}
@@ -105,18 +119,25 @@ def query_pauses(rigs: Mapping[str, Rig], servers: Iterable[str]) -> frozenset[s
         hosts, lambda rig: query_verb(Remote(rig.connect), "llamaherd.pauses.read", PausesInput(), Pauses, _SECONDS)
     )
     left = {rig: each.left for rig, each in paused.items() if isinstance(each, Pauses)}
-    return frozenset(server for server, (rig, name) in found.items() if name in left.get(rig, {}))
+    asleep = {rig for rig, each in paused.items() if isinstance(each, UnreachableError) and rigs[rig].wake}
+    states: dict[str, ServerState] = {server: "asleep" for server, (rig, _) in found.items() if rig in asleep}
+    return states | {server: "paused" for server, (rig, name) in found.items() if name in left.get(rig, {})}
 
 
-def with_pauses(
+def with_stopped(
     rigs: Mapping[str, Rig], found: Mapping[str, GatewaySnapshot | RemoteError]
 ) -> dict[str, GatewaySnapshot | RemoteError]:
-    """Return gateways with servers as paused that are. Rigs are queried only if a server is down."""
+    """Return gateways with servers as paused or asleep that are. Rigs are queried only if a server is down."""
     down = {server for each in found.values() if isinstance(each, GatewaySnapshot) for server in each.down}
-    paused = query_pauses(rigs, down) if down else frozenset()
+    states = query_stopped(rigs, down) if down else {}
     return {
-        name: each.with_paused(paused) if isinstance(each, GatewaySnapshot) else each for name, each in found.items()
+        name: each.with_states(states) if isinstance(each, GatewaySnapshot) else each for name, each in found.items()
     }
+
+
+def wake_rig(gateways: Mapping[str, Rig], rig: str) -> dict[str, Woken | RemoteError]:
+    """Let these gateways send a rig a wake-on-LAN packet. Return by gateway what came of it."""
+    return _query_each(gateways, lambda each: _run_verb(each, "wake", WakeInput(rig), Woken))
 
 
 def drain_server(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from ipaddress import ip_address
 from typing import Any, Literal, NamedTuple
@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.onhost.gateway import GatewayState
 
-ServerState = Literal["up", "down", "draining", "paused"]
+ServerState = Literal["up", "down", "draining", "paused", "asleep"]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 _MOST_COUNT = 10**15
@@ -80,15 +80,20 @@ class GatewaySnapshot:
         """Servers that are paused, each once."""
         return self._in_state("paused")
 
+    @property
+    def asleep(self) -> tuple[str, ...]:
+        """Servers whose rigs sleep, each once."""
+        return self._in_state("asleep")
+
     def _in_state(self, state: ServerState) -> tuple[str, ...]:
         rows = (server for model in self.models for server in model.servers)
         return tuple(dict.fromkeys(server.name for server in rows if server.state == state))
 
-    def with_paused(self, paused: Container[str]) -> GatewaySnapshot:
-        """Return the gateway with servers as paused that are down for it, and paused on their rigs."""
+    def with_states(self, states: Mapping[str, ServerState]) -> GatewaySnapshot:
+        """Return the gateway with the states that its servers have on their rigs, for those that are down for it."""
 
         def marked(server: ServerSnapshot) -> ServerSnapshot:
-            return replace(server, state="paused") if server.state == "down" and server.name in paused else server
+            return replace(server, state=states.get(server.name, "down")) if server.state == "down" else server
 
         models = (replace(model, servers=tuple(map(marked, model.servers))) for model in self.models)
         return replace(self, models=tuple(models))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from llamaherd.fleet.gateway_snapshot import AddressLine, GatewaySnapshot, address_line
+from llamaherd.fleet.gateway_snapshot import AddressLine, GatewaySnapshot, ServerState, address_line
 
 InstanceState = Literal["serves", "waits", "busy", "loads", "hangs", "down", "paused", "asleep"]
 
@@ -91,7 +91,7 @@ class RigSnapshot:
     """A rig. `away` is why its host could not be queried: then `declared` is all that is known.
 
     `declared` is the number of its instances in the inventory. `problems` are sentences, each with a fix. `gateway` is
-    the state of the gateway on it.
+    the state of the gateway on it. `asleep`: its host does not respond, and a gateway can wake it.
     """
 
     name: str
@@ -102,6 +102,7 @@ class RigSnapshot:
     gateway: GatewaySnapshot | None = None
     away: str = ""
     declared: int = 0
+    asleep: bool = False
 
     @property
     def ok(self) -> bool:
@@ -138,7 +139,7 @@ class FleetSnapshot:
 
     @property
     def pauses(self) -> tuple[str, ...]:
-        """The paused servers, a sentence each."""
+        """The paused servers and the sleeping rigs, a sentence each."""
         return tuple(dict.fromkeys(line for rig in self.rigs for line in _pauses(rig)))
 
     @property
@@ -154,6 +155,8 @@ class FleetSnapshot:
 
 
 def _pauses(rig: RigSnapshot) -> Iterator[str]:
+    if rig.asleep:
+        yield f"{rig.name}: it sleeps, or is off; a request for its models or `herd up {rig.name}` wakes it"
     for each in rig.instances:
         if each.state == "paused":
             server = each.group or each.name
@@ -161,13 +164,15 @@ def _pauses(rig: RigSnapshot) -> Iterator[str]:
 
 
 def judge_gateways(rigs: Sequence[RigSnapshot]) -> tuple[RigSnapshot, ...]:
-    """Return rigs with the problems of their gateways: servers that are down, and not paused on their own rigs."""
-    paused = {
-        f"{rig.name}.{each.group or each.name}" for rig in rigs for each in rig.instances if each.state == "paused"
-    }
+    """Return rigs with the problems of their gateways: servers that are down, and not paused or asleep there."""
+    states: dict[str, ServerState] = {}
+    for rig in rigs:
+        for each in rig.instances:
+            if each.state == "paused" or (each.state == "asleep" and rig.asleep):
+                states[f"{rig.name}.{each.group or each.name}"] = each.state
     found = []
     for rig in rigs:
-        gateway = rig.gateway.with_paused(paused) if rig.gateway else None
+        gateway = rig.gateway.with_states(states) if rig.gateway else None
         down = gateway.down if gateway else ()
         wrong = [f"the gateway reports {server} as down; `herd gateway status` reports more" for server in down]
         found.append(replace(rig, gateway=gateway, problems=(*rig.problems, *wrong)))

@@ -28,6 +28,7 @@ from llamaherd.fleet.snapshot import (
 )
 from llamaherd.host.protocol import UnexpectedLineError, query_verb
 from llamaherd.host.remote import Remote, RemoteError
+from llamaherd.host.ssh import UnreachableError
 from llamaherd.host.state import find_gpu
 from llamaherd.inventory.schema import Rig
 from llamaherd.measure.results.comparison import fastest_decode
@@ -336,6 +337,10 @@ class FleetQuery(ABC, Generic[Snapshot]):
         """Return the state of a rig. Raise RemoteError."""
 
     @abstractmethod
+    def asleep(self, name: str) -> Snapshot:
+        """Return the state of a rig that does not respond, and that a gateway can wake."""
+
+    @abstractmethod
     def away(self, name: str, why: str) -> Snapshot:
         """Return the state of a rig whose host did not respond."""
 
@@ -357,7 +362,9 @@ class FleetQuery(ABC, Generic[Snapshot]):
             with self._turns:
                 answer.set_result(self.query(name, *self._planned[name]))
         except RemoteError as error:
-            answer.set_result(self.away(name, f"{error.message}; {error.help}"))
+            sleeps = isinstance(error, UnreachableError) and self._planned[name][0].wake is not None
+            why = f"{error.message}; {error.help}"
+            answer.set_result(self.asleep(name) if sleeps else self.away(name, why))
         except BaseException as error:
             answer.set_exception(error)
 
@@ -392,6 +399,18 @@ class StatusQuery(FleetQuery[RigSnapshot]):
         found = query_verb(Remote(rig.connect), "llamaherd.status.inspect", status_input(plan), HostStatus, SECONDS)
         status = check_status(found, [instance.service for instance in plan.instances])
         return rig_snapshot(plan, status, measured)
+
+    @override
+    def asleep(self, name: str) -> RigSnapshot:
+        """Return what is known of a rig that sleeps: its servers respond once a request has woken it."""
+        _, plan = self._planned[name]
+        status = ServerStatus(asleep=True)
+        found = tuple(
+            _instance(each, status, None, "asleep", "its rig sleeps", server.name if server.members else None)
+            for server in plan.instances
+            for each in instances_of(server)
+        )
+        return RigSnapshot(name, found, declared=len(found), asleep=True)
 
     @override
     def away(self, name: str, why: str) -> RigSnapshot:

@@ -42,6 +42,8 @@ def status_summary(now: FleetSnapshot) -> str:
     away = [rig.name for rig in now.rigs if rig.away]
     which = " and ".join(away) if len(away) <= _MOST_NAMED else f"{len(away)} of {len(now.rigs)} rigs"
     hosts = f", {which} unreachable" if away else ""
+    asleep = " and ".join(rig.name for rig in now.rigs if rig.asleep)
+    hosts += f", {asleep} asleep" if asleep else ""
     address = f", {now.address.line}" if now.address and now.address.ok else ""
     return f"{serves}{hosts}{address}, {now.at}"
 

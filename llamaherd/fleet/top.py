@@ -60,12 +60,16 @@ class ProcessRow:
 
 @dataclass(frozen=True)
 class RigTop:
-    """The processes of a rig. `away` is why its host did not respond. `why` is why its GPUs are unknown."""
+    """The processes of a rig. `away` is why its host did not respond. `why` is why its GPUs are unknown.
+
+    `asleep`: its host does not respond, and a gateway can wake it.
+    """
 
     rig: str
     processes: tuple[ProcessRow, ...] = ()
     why: str = ""
     away: str = ""
+    asleep: bool = False
 
     @property
     def ok(self) -> bool:
@@ -90,6 +94,11 @@ class TopQuery(FleetQuery[RigTop]):
         found = query_verb(Remote(rig.connect), "llamaherd.top.inspect", status_input(plan), TopStatus, SECONDS)
         before, self._before[name] = self._before.get(name), found
         return rig_top(plan, found, before)
+
+    @override
+    def asleep(self, name: str) -> RigTop:
+        """Return the state of a rig that sleeps."""
+        return RigTop(name, asleep=True)
 
     @override
     def away(self, name: str, why: str) -> RigTop:
@@ -176,6 +185,8 @@ def top_lines(rigs: Sequence[RigTop], at: str, width: int | None, paint: Paint) 
     summary = [f"{streams} stream{'s' if streams != 1 else ''}", f"{speed:.0f} t/s"]
     yield paint(", ".join([*summary, *([f"{watts:.0f} W of GPUs"] if watts else []), at]), "bold")
     for rig in rigs:
+        if rig.asleep:
+            yield paint(f"{rig.rig}: asleep or off", "yellow")
         for problem in filter(None, (rig.away, rig.why and f"its GPUs are unknown: {rig.why}")):
             text = shown(f"{rig.rig}: {problem}")
             yield from (paint(line, "red") for line in (wrap(text, width, subsequent_indent="  ") if width else [text]))

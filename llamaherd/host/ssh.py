@@ -59,6 +59,10 @@ class RemoteError(UserError):
     """A script could not be run on a host: contains the reason and the fix."""
 
 
+class UnreachableError(RemoteError):
+    """A host did not respond at all: it sleeps, is off, or is in another network."""
+
+
 class UnknownHostKeyError(RemoteError):
     """The key of a host is in no file of known hosts."""
 
@@ -330,6 +334,9 @@ _SSH = (
     ("Network is unreachable", "there is no route to {place}", "check that this machine is in the host's network"),
 )
 
+_SILENT = frozenset({"timed out", "not responding", "No route to host"})
+"""What the client prints if nothing responds at the address of the host."""
+
 NOT_THROUGH = "UNKNOWN port 65535"
 """The client prints this if a ProxyJump or a ProxyCommand ends before the host responds."""
 
@@ -366,7 +373,8 @@ def _error(connect: Connect, sign: str, message: str, help_: str) -> RemoteError
     }
     if sign in (_CHANGED_KEY, _UNKNOWN_KEY):
         words |= _host_key_words(connect)
-    kind = UnknownHostKeyError if sign == _UNKNOWN_KEY else RemoteError
+    kind: type[RemoteError] = UnknownHostKeyError if sign == _UNKNOWN_KEY else RemoteError
+    kind = UnreachableError if sign in _SILENT else kind
     return kind(message.format(**words), help_.format(**words))
 
 

@@ -16,7 +16,7 @@ from llamaherd.inventory.yaml_text import MOST_NODES
 DEFAULTS = "defaults.yaml"
 EXTENDS = "extends"
 INSTANCE_DEFAULTS = "instance_defaults"
-OWN_KEYS = frozenset({"rig", "connect", EXTENDS})
+OWN_KEYS = frozenset({"rig", "connect", "wake", EXTENDS})
 """The keys that identify a machine; a rig does not inherit them from another rig."""
 
 _TAKEN_AWAY: Final = object()
@@ -28,14 +28,15 @@ NOT_INHERITED = Rule(
     "A rig cannot inherit from another one.",
     why="""
     It `extends` a rig that is not in this folder, or one that leads back to itself. Or `defaults.yaml` has a key that
-    identifies one machine: `rig`, `connect` or `extends`.
+    identifies one machine: `rig`, `connect`, `wake` or `extends`.
     """,
     example="""
     extends: cellar
     """,
     fix="""
     correct the name: it is the value of `rig:` in the other file. In a circle, leave `extends` out in one of them. Move
-    `rig` and `connect` from `defaults.yaml` to the rig's own file. See [Inheritance](../inventory.md#inheritance).
+    `rig`, `connect` and `wake` from `defaults.yaml` to the rig's own file. See
+    [Inheritance](../inventory.md#inheritance).
     """,
 )
 

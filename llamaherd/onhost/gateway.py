@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llamaherd.layout import ADDRESS_PROGRAM, GATEWAY_TALK, GATEWAY_UNIT
+from llamaherd.layout import ADDRESS_PROGRAM, GATEWAY_TALK, GATEWAY_UNIT, WAKE_PROGRAM
 from llamaherd.onhost.clients import QUERY_SECONDS, systemctl
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, System
 from llamaherd.onhost.verbs import Verb
@@ -55,6 +55,20 @@ class RenewInput:
     """A drained server: the time until the host undoes the drain restarts."""
 
     server: str
+
+
+@dataclass(frozen=True)
+class WakeInput:
+    """A rig to wake."""
+
+    rig: str
+
+
+@dataclass(frozen=True)
+class Woken:
+    """The number of networks into which the host sent a packet."""
+
+    networks: int
 
 
 @dataclass(frozen=True)
@@ -168,6 +182,18 @@ def renew(given: RenewInput, system: System) -> Held:
     return Held(held=_is_timed(given.server, system))
 
 
+def wake(given: WakeInput, system: System) -> Woken:
+    """Send a rig a wake-on-LAN packet. Raise FailedError if this host cannot do that."""
+    if system.entry(str(WAKE_PROGRAM)) is None:
+        raise FailedError("this host sends no wake-on-LAN packets yet", "`herd up` of the gateway's rig adds that")
+    ended = system.run([str(WAKE_PROGRAM), given.rig], seconds=QUERY_SECONDS)
+    count = ended.out.strip()
+    if not ended.ok or not count.isdecimal():
+        why = " ".join(ended.err.split())[:_MOST_WHY] or "it did not respond in time"
+        raise FailedError(f"no wake-on-LAN packet was sent: {why}", "`herd up` of the gateway's rig updates its table")
+    return Woken(int(count))
+
+
 def _timer(server: str) -> str:
     return f"{TIMERS}{server}.timer"
 
@@ -254,4 +280,5 @@ VERBS = {
     "drain": Verb(DrainInput, drain),
     "ready": Verb(ReadyInput, ready),
     "renew": Verb(RenewInput, renew),
+    "wake": Verb(WakeInput, wake),
 }

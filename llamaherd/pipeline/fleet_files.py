@@ -83,6 +83,11 @@ class FleetSurvey:
     document: Document | None
     findings: tuple[Finding, ...] = ()
 
+    @property
+    def known(self) -> tuple[FleetFile | None, bool]:
+        """The content, and whether it is known that there is no other."""
+        return self.declared, not self.findings
+
 
 NO_FLEET_FILE = FleetSurvey(None, None)
 
@@ -254,7 +259,9 @@ def survey_fleet(
         local = local_headers(rig, lock)
         findings.extend(_unreadable_models(whole, local.faults))
         facts[rig.rig] = locked_facts(with_server_keys(rig, keys), lock, local.headers)
-        findings.extend(_rig_findings(facts[rig.rig], whole, around, frozenset(read.others)))
+        findings.extend(
+            _rig_findings(RigContext(facts[rig.rig], whole, around, frozenset(read.others), *of_fleet.known))
+        )
         findings.extend(absent_files(rig, whole, "error" if deploying else "warning"))
     if edit is None:
         findings.extend(fleet_findings(of_fleet, around, frozenset(read.others), keys, deploying=deploying))
@@ -308,12 +315,10 @@ def _server_keys(of_fleet: FleetSurvey, rigs: Mapping[str, Rig]) -> tuple[Server
     return server_keys(of_fleet.declared, rigs, document.file.resolve().parent) if document else ()
 
 
-def _rig_findings(
-    facts: RigFacts, whole: Document, around: Mapping[str, Rig], names: frozenset[str]
-) -> Iterator[Finding]:
+def _rig_findings(subject: RigContext) -> Iterator[Finding]:
     """Yield the findings of all checks of a rig."""
     for check in CHECKS:
-        yield from check(RigContext(facts, whole, around, names))
+        yield from check(subject)
 
 
 def _read_document(file: Path, findings: list[Finding], read: Read) -> Document | None:

@@ -12,6 +12,7 @@ from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.program import Program
 from llamaherd.host.protocol import query_host
 from llamaherd.host.remote import AT_ONCE, NoPythonError, Remote, RemoteError
+from llamaherd.host.ssh import UnreachableError
 from llamaherd.host.state import HostState
 from llamaherd.inventory.api_keys import UnreadableKeyError, unreadable_key
 from llamaherd.inventory.schema import Connect, Rig
@@ -31,7 +32,7 @@ class Preview:
 
     `problems` are the reasons why it would fail, and `unreached` is why the inspection failed. `stale` are planned
     files that have another text on the host. `left` are changes outside of the selected part; None if they are unknown.
-    `paused` are the names of instances whose servers stay paused.
+    `paused` are the names of instances whose servers stay paused. `silent`: the host does not respond at all.
     """
 
     changes: tuple[Change, ...] = ()
@@ -41,6 +42,7 @@ class Preview:
     stale: tuple[TextFile, ...] = ()
     left: tuple[Change, ...] | None = ()
     paused: frozenset[str] = frozenset()
+    silent: bool = False
 
     @property
     def as_planned(self) -> bool:
@@ -221,6 +223,6 @@ class Hosts:
         except NoPythonError:
             return Preview(changes=(python_change(),), notes=(NO_PYTHON_NOTE,))
         except RemoteError as error:
-            return Preview(unreached=str(error))
+            return Preview(unreached=str(error), silent=isinstance(error, UnreachableError))
         except ROLE_ERRORS as error:
             return Preview(problems=(str(error),))

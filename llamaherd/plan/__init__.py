@@ -32,6 +32,7 @@ from llamaherd.plan.fleet import (
     MonitoredServer,
     MonitoringPlan,
     VirtualAddressPlan,
+    WakeRig,
     WatcherPlan,
 )
 from llamaherd.plan.instance import (
@@ -114,6 +115,7 @@ __all__ = [
     "TextFile",
     "ToolkitPlan",
     "VirtualAddressPlan",
+    "WakeRig",
     "WatcherPlan",
     "WslPlan",
     "digest",

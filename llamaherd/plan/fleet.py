@@ -78,7 +78,8 @@ class ChatPlan(Planned):
 class GatewayServer(Planned):
     """A server behind the gateway: `RIG.INSTANCE`, its address, and how many requests it takes.
 
-    `patient`: it may not respond to health checks for long while it reads a prompt.
+    `patient`: it may not respond to health checks for long while it reads a prompt. `wakes` is its rig, if the gateway
+    can wake that rig; empty otherwise.
     """
 
     name: str
@@ -87,6 +88,7 @@ class GatewayServer(Planned):
     streams: int
     health_path: str
     patient: bool = False
+    wakes: str = ""
 
 
 class GatewayModel(Planned):
@@ -111,6 +113,11 @@ class GatewayModel(Planned):
         return self.backend or self.name
 
     @property
+    def wakes(self) -> tuple[GatewayServer, ...]:
+        """Its servers on rigs that the gateway can wake."""
+        return tuple(server for server in self.servers if server.wakes)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Its name and its aliases."""
         return (self.name, *self.aliases)
@@ -130,6 +137,13 @@ class GatewayUser(Planned):
     models: tuple[str, ...]
 
 
+class WakeRig(Planned):
+    """A rig that a gateway can wake, and the address of its network card."""
+
+    rig: str
+    mac: str
+
+
 class GatewayFigures(Planned):
     """The address of the gateway's metrics, and the only address that may read them from another host."""
 
@@ -143,7 +157,7 @@ class GatewayPlan(Planned):
 
     `certificate` and `private_key` are files of the controller; or `authority` is the folder of a CA there, which signs
     a certificate for `names`. `unit` runs the gateway, and `talk` is the program that queries it. `figures` is set if
-    it is monitored. `virtual_address` is shared with another gateway.
+    it is monitored. `virtual_address` is shared with another gateway. `wakes` are the rigs that it can wake.
     """
 
     rig: str
@@ -162,6 +176,7 @@ class GatewayPlan(Planned):
     talk: TextFile
     figures: GatewayFigures | None = None
     virtual_address: str | None = None
+    wakes: tuple[WakeRig, ...] = ()
 
     @property
     def secure(self) -> bool:
@@ -204,13 +219,17 @@ class LimitedGpu(Planned):
 
 
 class MonitoredHost(Planned):
-    """A monitored rig: its address, whether it has a gateway, the number of its GPUs, and the GPUs with a limit."""
+    """A monitored rig: its address, whether it has a gateway, the number of its GPUs, and the GPUs with a limit.
+
+    `wakes`: a gateway can wake it, so that it may sleep.
+    """
 
     rig: str
     address: str
     gateway: bool = False
     gpus: int = 0
     limits: tuple[LimitedGpu, ...] = ()
+    wakes: bool = False
 
 
 class MonitoredServer(Planned):

@@ -33,6 +33,7 @@ from llamaherd.plan import (
     GatewayUser,
     Plan,
     TextFile,
+    WakeRig,
     digest,
 )
 from llamaherd.plan.server import Endpoint
@@ -53,6 +54,7 @@ from roles.gateway.config import (
     maps,
     reader,
     spec_of,
+    waker,
 )
 from roles.gateway.onhost import ApplyInput, Found, How, InspectInput, RemoveInput
 from roles.gateway.verify import judge, probes
@@ -98,6 +100,9 @@ def plan_gateway(
         talk=TextFile(path=str(GATEWAY_TALK), text=render("gateway/gateway-talk.py"), mode="0755"),
         figures=_figures(monitoring, rig, rigs) if monitoring and monitoring.watches(rig) else None,
         virtual_address=declared.address,
+        wakes=tuple(
+            WakeRig(rig=name, mac=each.wake.mac) for name, each in sorted(rigs.items()) if each.wake and name != rig
+        ),
     )
 
 
@@ -179,6 +184,7 @@ def _server(rig: Rig, name: str, model: ServedModel, here: str) -> GatewayServer
         streams=model.streams or instance.parallel,
         health_path=endpoint.health_path,
         patient=traits.health_waits,
+        wakes=rig.rig if rig.wake and rig.rig != here else "",
     )
 
 
@@ -296,7 +302,7 @@ def gateway_changes(plan: Plan, state: HostState) -> list[Change]:
 def changes_with(plan: GatewayPlan, state: HostState, keys: GatewayKeys) -> list[Change]:
     """Return the changes of the gateway with these keys."""
     config, people = configuration(plan, keys), list(maps(plan, keys))
-    reloaded = [config, reader(), *certificate(keys)]
+    reloaded = [config, reader(), *waker(plan), *certificate(keys)]
     private = [*reloaded, *people]
     spec = spec_of(config.text)
     gateway = GatewayState.of(state)
@@ -375,6 +381,11 @@ def _model(model: GatewayModel) -> str:
     return f"{model.name}{also}: {servers}{falls}"
 
 
+def _private_files(made: GatewayPlan) -> Iterator[str]:
+    yield from (str(GATEWAY / name) for name in _PRIVATE)
+    yield from (file.path for file in waker(made))
+
+
 def tasks(plan: Plan) -> Iterator[Task]:
     """Yield the gateway's task, before servers: it reports those that are missing. If it fails, servers go on."""
     if plan.gateway:
@@ -386,7 +397,7 @@ ROLE = Role(
     summary="People find all models at one address, each with a key of their own.",
     plan=plan,
     brings=lambda plan: (plan.gateway.unit, plan.gateway.talk) if plan.gateway else (),
-    files=lambda plan: (str(GATEWAY / name) for name in _PRIVATE) if plan.gateway else (),
+    files=lambda plan: _private_files(plan.gateway) if plan.gateway else (),
     inspection=Inspection("gateway.inspect", inspection_input, GatewayState),
     refusals=refusals,
     facts=facts,

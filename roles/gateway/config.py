@@ -10,8 +10,9 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
-from llamaherd.layout import GATEWAY, GATEWAY_CERTIFICATE, GATEWAY_RUN, GATEWAY_USER
+from llamaherd.layout import GATEWAY, GATEWAY_CERTIFICATE, GATEWAY_RUN, GATEWAY_USER, GATEWAY_WAKE
 from llamaherd.plan import GatewayModel, GatewayPlan, TextFile, digest
 from llamaherd.render import render
 from llamaherd.text.quoting import Written, haproxy, url_host
@@ -49,13 +50,19 @@ def configuration(plan: GatewayPlan, keys: GatewayKeys) -> TextFile:
     """Return HAProxy's configuration. It names a hash of itself, of `reader` and of the certificate. The running
     process reports this hash."""
     pem = hashlib.sha256((keys.certificate or "").encode()).hexdigest()
-    named = digest(_text(plan, keys, ""), reader().text, pem)
+    named = digest(_text(plan, keys, ""), reader().text, pem, *(file.text for file in waker(plan)))
     return _own(CONFIGURATION, _text(plan, keys, named))
 
 
 def reader() -> TextFile:
     """Return the program by which HAProxy reads `model` from the body of a request."""
     return _own(SCRIPT, render("gateway/read-model.lua"))
+
+
+def waker(plan: GatewayPlan) -> Iterator[TextFile]:
+    """Yield the program by which HAProxy holds requests for rigs that sleep, if there are such rigs."""
+    if any(model.wakes for model in plan.models):
+        yield _own(GATEWAY_WAKE.name, render("gateway/wake.lua"))
 
 
 def spec_of(text: str) -> str:
@@ -116,7 +123,8 @@ def _text(plan: GatewayPlan, keys: GatewayKeys, spec: str) -> Written:
         paths=PATHS,
         models=plan.models,
         queues=plan.queues,
-        fallbacks=list(_in_order(plan)),
+        steps=list(_steps(plan)),
+        waker=next((PurePosixPath(file.path).name for file in waker(plan)), None),
         keys=keys.servers,
         sticks=_STICKS,
         error=_error,
@@ -130,6 +138,14 @@ def _error(status: int, kind: str, code: str, message: str) -> Written:
     body = {"error": {"message": message, "type": kind, "param": None, "code": code}}
     output = haproxy(json.dumps(body, separators=(",", ":")))
     return Written(f"status {status} content-type application/json string {output}")
+
+
+def _steps(plan: GatewayPlan) -> Iterator[GatewayModel]:
+    """Yield models whose rigs are woken, or that fall back, each before its fallback."""
+    falling = list(_in_order(plan))
+    yield from falling
+    names = {model.name for model in falling}
+    yield from (model for model in plan.models if model.wakes and model.name not in names)
 
 
 def _in_order(plan: GatewayPlan) -> Iterator[GatewayModel]:

@@ -51,6 +51,7 @@ from roles.monitoring.rules import (
     Alert,
     Recording,
     alerts_of,
+    asleep_recordings,
     drift_recordings,
     gpu_recordings,
     loaded_recordings,
@@ -95,8 +96,9 @@ def rules(
         *speed_recordings(servers),
         *gpu_recordings(hosts),
         *(drift_recordings(hosts) if drift else ()),
+        *asleep_recordings(hosts, servers),
     )
-    alerts = alerts_of(servers)
+    alerts = alerts_of(servers, wakes=any(host.wakes for host in hosts))
     spec = digest(_rules(rig, "", recordings, alerts), asked.text)
     return own(RULES, _rules(rig, spec, recordings, alerts)), spec
 
@@ -227,7 +229,14 @@ def _host(rig: Rig, here: str, *, gateway: bool) -> MonitoredHost:
     held = () if rig.host.wsl else declared_power(rig)
     limits = (LimitedGpu(label=_label(gpu.at), value=gpu.at, limit=gpu.limit) for gpu in held if gpu.limit is not None)
     gpus = len(rig.gpus.cards) if rig.gpus else 0
-    return MonitoredHost(rig=rig.rig, address=address_of(rig, here), gateway=gateway, gpus=gpus, limits=tuple(limits))
+    return MonitoredHost(
+        rig=rig.rig,
+        address=address_of(rig, here),
+        gateway=gateway,
+        gpus=gpus,
+        limits=tuple(limits),
+        wakes=rig.wake is not None,
+    )
 
 
 def _label(at: str) -> str:

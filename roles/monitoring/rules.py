@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from llamaherd.plan import MonitoredHost, MonitoredServer
@@ -365,8 +365,37 @@ ALERTS = (
 """Each has a test in which it fires, and one in which it does not."""
 
 
-def alerts_of(servers: Sequence[MonitoredServer]) -> tuple[Alert, ...]:
-    """Return the alerts of a fleet with these servers. A model that its group has not loaded is not down."""
-    if not any(server.group for server in servers):
-        return ALERTS
-    return tuple(each._replace(expr=down_expression(*_SERVERS)) if each.name == _DOWN else each for each in ALERTS)
+def asleep_recordings(hosts: Sequence[MonitoredHost], servers: Sequence[MonitoredServer]) -> Iterator[Recording]:
+    """Yield the rigs that a gateway can wake and that do not respond, and their servers."""
+    for host in hosts:
+        if host.wakes:
+            silent = f'max by (rig) (up{{job="host",rig="{host.rig}"}} == 0)'
+            yield Recording("llamaherd:rig:asleep", silent)
+            for server in (each for each in servers if each.rig == host.rig):
+                for name in dict.fromkeys((server.name, server.group or server.name)):
+                    yield Recording("llamaherd:server:asleep", silent, (("instance", name), ("server", name)))
+
+
+_ASLEEP: Mapping[str, str] = {
+    "RigUnreachable": "unless on(rig) llamaherd:rig:asleep",
+    "DriftUnknown": "unless on(rig) llamaherd:rig:asleep",
+    _DOWN: "unless on(instance) llamaherd:server:asleep",
+    "GatewayServerDown": "unless on(server) llamaherd:server:asleep",
+}
+"""By alert, the rigs and servers that are asleep. A rig that does not respond has no other metrics."""
+
+
+def alerts_of(servers: Sequence[MonitoredServer], *, wakes: bool = False) -> tuple[Alert, ...]:
+    """Return the alerts of a fleet with these servers. A model that its group has not loaded is not down.
+
+    `wakes`: there are rigs that a gateway can wake. They are not down while they sleep.
+    """
+    alerts = ALERTS
+    if any(server.group for server in servers):
+        down = down_expression(*_SERVERS)
+        alerts = tuple(each._replace(expr=down) if each.name == _DOWN else each for each in alerts)
+    if not wakes:
+        return alerts
+    return tuple(
+        each._replace(expr=f"({each.expr}) {_ASLEEP[each.name]}") if each.name in _ASLEEP else each for each in alerts
+    )

@@ -39,6 +39,7 @@ EDGES = (
         "inventory/api_keys.py",
         "inventory/authority.py",
         "fleet/users.py",
+        "fleet/waking.py",
     ),
     *("onhost/docker_api.py", "onhost/gauges.py", "onhost/gpu_sources.py", "onhost/meter.py", "onhost/posix.py"),
     "onhost/system.py",

@@ -8,7 +8,7 @@ from llamaherd.plan import (
 )
 from llamaherd.store.holdings import Removal
 from llamaherd.store.unused import HostItem
-from tests.support.gateway import chatting_plan, gateway_plans
+from tests.support.gateway import chatting_plan, gateway_plans, waking_plan
 from tests.support.monitoring import household
 from tests.support.releases import gpu_release, planned_release
 from tests.support.rigs import DIGEST, cpu_rig, gpu_rig, planned, wsl_rig
@@ -83,6 +83,7 @@ HELD = planned(
     },
 )
 GATEWAY, SECURE = gateway_plans()
+WAKING = waking_plan()
 SHARING = sharing_plans()
 CHATTING = chatting_plan()
 WATCHING = household()

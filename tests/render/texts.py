@@ -11,9 +11,10 @@ from llamaherd.plan import (
     Plan,
 )
 from llamaherd.render import render
-from roles.gateway.config import configuration, maps, reader
+from roles.gateway.config import configuration, maps, reader, waker
 from roles.nvidia_driver.changes import undo_file
 from roles.nvidia_driver.plan import version_hold
+from roles.wake import wake_files
 from tests.bench.grouped import watched
 from tests.render.pieces import (
     beside_text,
@@ -44,6 +45,7 @@ from tests.render.plans import (
     SHARING,
     SIGNED,
     VLLM,
+    WAKING,
     WATCHING,
     WSL,
     WSL_NAT,
@@ -86,6 +88,7 @@ RUNS: dict[str, Plan] = {
     "wsl": WSL,
     "gateway": GATEWAY,
     "virtual_address": SHARING["box"],
+    "wake": WAKING,
     "chat": CHATTING,
     "monitoring": WATCHING["box"],
 }
@@ -125,6 +128,12 @@ def texts() -> dict[str, str]:
         "gateway_read_model.lua": reader().text,
         "gateway_talk.program": gateway_of(GATEWAY).talk.text,
         "gateway.cfg": configuration(gateway_of(GATEWAY), keys_of(gateway_of(GATEWAY))).text,
+        "gateway_wakes.cfg": configuration(gateway_of(WAKING), keys_of(gateway_of(WAKING))).text,
+        **{
+            {"wake": "wake.program"}.get(name, name): file.text
+            for file in (*waker(gateway_of(WAKING)), *wake_files(gateway_of(WAKING))[:-1])
+            for name in [PurePosixPath(file.path).name.removeprefix("llamaherd-")]
+        },
         "gateway_tls.cfg": configuration(gateway_of(SECURE), keys_of(gateway_of(SECURE), pem="a key")).text,
         **{
             f"gateway_{PurePosixPath(file.path).name}": file.text

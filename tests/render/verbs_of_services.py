@@ -20,9 +20,10 @@ from roles.monitoring import leftovers as monitoring_leftovers
 from roles.power import PowerState, power_changes, power_leftovers
 from roles.power.onhost import UnitState
 from roles.virtual_address import AddressState, address_changes, address_leftovers
+from roles.wake import WakeState, wake_changes, wake_leftovers
 from roles.wsl import wsl_changes
 from tests.render.pieces import chat, gateway, in_wsl, unheld, watching
-from tests.render.plans import CHATTING, GPU, HELD, SHARING, WATCHING, WSL
+from tests.render.plans import CHATTING, GPU, HELD, SHARING, WAKING, WATCHING, WSL
 from tests.render.verbs import document
 from tests.support.prometheus import watcher_of
 
@@ -57,6 +58,8 @@ SERVICES: dict[str, Callable[[], Sequence[Change]]] = {
     "remove_chat": lambda: chat_leftovers(GPU, HostState.of(ChatState(there=True))),
     "apply_virtual_address": lambda: address_changes(SHARING["box"], HostState()),
     "remove_virtual_address": lambda: address_leftovers(GPU, HostState.of(AddressState(RUNNING))),
+    "apply_wake": lambda: wake_changes(WAKING, HostState()),
+    "remove_wake": lambda: wake_leftovers(GPU, HostState.of(WakeState("active"))),
     "install_toolkit": lambda: toolkit_changes(GPU, HostState())[-1:],
     "write_wsl_files": lambda: wsl_changes(WSL, in_wsl()),
     "require_systemd": lambda: wsl_changes(WSL, in_wsl(systemd=False))[-1:],

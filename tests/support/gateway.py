@@ -27,12 +27,12 @@ from llamaherd.host.state import FileState
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.fleet_file import FleetFile
 from llamaherd.inventory.yaml_text import Loader
-from llamaherd.layout import GATEWAY, GATEWAY_RUN
+from llamaherd.layout import GATEWAY, GATEWAY_RUN, WAKE_RUN
 from llamaherd.lock import Lock, LockedImage
 from llamaherd.onhost.gateway import parse_status
 from llamaherd.plan import GatewayPlan, Plan, TextFile
 from roles.gateway import plan_gateway
-from roles.gateway.config import GatewayKeys, certificate, configuration, maps, reader
+from roles.gateway.config import GatewayKeys, certificate, configuration, maps, reader, waker
 from tests.support.ours import plan
 from tests.support.rigs import ROOT, Declared, changed, cpu_rig, gpu_rig
 
@@ -288,8 +288,8 @@ def keys_of(plan: GatewayPlan, keys: Mapping[str, str] = KEYS, pem: str | None =
 
 def write_files(plan: GatewayPlan, keys: GatewayKeys, folder: Path) -> None:
     """All that HAProxy reads, with a socket in the same folder."""
-    for file in (configuration(plan, keys), reader(), *certificate(keys), *maps(plan, keys)):
-        text = file.text.replace(str(GATEWAY_RUN), str(folder))
+    for file in (configuration(plan, keys), reader(), *waker(plan), *certificate(keys), *maps(plan, keys)):
+        text = file.text.replace(str(GATEWAY_RUN), str(folder)).replace(str(WAKE_RUN), str(folder / "wake.sock"))
         (folder / Path(file.path).relative_to(GATEWAY)).write_text(text, encoding="utf-8")
 
 
@@ -378,6 +378,27 @@ def gateway_plans() -> tuple[Plan, Plan]:
     return first, second
 
 
+def waking_plan() -> Plan:
+    """The plan of the rig whose gateway wakes another one."""
+    box, duo = (
+        Rig.model_validate(cpu_rig()),
+        Rig.model_validate(
+            changed(
+                gpu_rig(),
+                {
+                    "wake": {"mac": "3C-7C-3F-12-AB-CD"},
+                    **{
+                        f"instances/{name}/{key}": value
+                        for name in ("reasoner", "worker")
+                        for key, value in (("listen", "0.0.0.0"), ("api_key", {"env": "CHAT_KEY"}))
+                    },
+                },
+            )
+        ),
+    )
+    return plan(box, Lock(), {"box": box, "duo": duo}, fleet=fleet_of(HOUSEHOLD))
+
+
 def chatting_plan() -> Plan:
     """The plan of the rig whose gateway has a page that people chat on."""
     text = f"{HOUSEHOLD}  chat: {{image: 'registry.example/open-webui:v0.12.4', user: ann}}\n"
@@ -397,6 +418,7 @@ def gateway_files(planned: GatewayPlan, keys: GatewayKeys) -> list[TextFile]:
     return [
         configuration(planned, keys),
         reader(),
+        *waker(planned),
         *certificate(keys),
         *maps(planned, keys),
         planned.unit,

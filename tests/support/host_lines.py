@@ -39,6 +39,7 @@ from roles.power.onhost import UnitState as PowerUnit
 from roles.serve.onhost.model import HeldPort
 from roles.serve.onhost.model import InspectedServers as ServeFound
 from roles.virtual_address.onhost import Found as AddressFound
+from roles.wake.onhost import Found as WakeFound
 from roles.wsl.onhost import Found as WslFound
 from roles.wsl.onhost import ScriptFound, TextFound, VirtualMachineFound
 
@@ -445,6 +446,17 @@ def _power(rows: Rows) -> PowerFound:
     return found
 
 
+def _wake(rows: Rows) -> WakeFound:
+    found = WakeFound()
+    for row in rows:
+        match row:
+            case "wake", state:
+                found = WakeFound(state)
+            case other:
+                raise ValueError(other)
+    return found
+
+
 PARTS: dict[str, Callable[[Rows], Any]] = {
     "engines.inspect": _engines,
     "models.store.inspect": _models,
@@ -458,6 +470,7 @@ PARTS: dict[str, Callable[[Rows], Any]] = {
     "nvidia_driver.inspect": _driver,
     "gateway.inspect": _gateway,
     "virtual_address.inspect": _address,
+    "wake.inspect": _wake,
     "chat_page.inspect": _chat,
     "monitoring.inspect": _monitoring,
 }
@@ -475,6 +488,7 @@ _KINDS = {
     "nvidia_driver.inspect": ("nvidia",),
     "gateway.inspect": ("gateway",),
     "virtual_address.inspect": ("virtual-address",),
+    "wake.inspect": ("wake",),
     "chat_page.inspect": ("chat",),
     "monitoring.inspect": ("monitoring",),
     "engines.inspect": ("build", "flags", "source"),

@@ -28,6 +28,7 @@ OPTIONAL = {
     "nvidia_driver": "driver",
     "power": "power",
     "virtual_address": "virtual",
+    "wake": "wake",
     "wsl": "wsl",
 }
 """Roles that a rig may lack, and the word by which a lane's tests name each."""

@@ -43,8 +43,8 @@ FILES = {
 """The same by the files that they are in on the host."""
 
 
-def rigs() -> dict[str, Rig]:
-    """Their inventories."""
+def rigs(wakes: str = "") -> dict[str, Rig]:
+    """Their inventories; a gateway can wake one of them."""
     watching = {"instances/chat/expect": {"decode": "45 t/s"}, "store/share": {"address": "192.0.2.1"}}
     open_ = {"instances/worker/listen": "0.0.0.0", "instances/worker/api_key": {"env": "CHAT_KEY"}}
     open_ |= {"gpus/cards/old/power_limit": "280W"}
@@ -53,10 +53,13 @@ def rigs() -> dict[str, Rig]:
         "duo": changed(gpu_rig(), open_),
         "porch": changed(cpu_rig(), {"rig": "porch", "connect": {"host": "porch.lan"}}),
     }
-    return {name: Rig.model_validate(each) for name, each in made.items()}
+    wake = {"wake": {"mac": "3c:7c:3f:12:ab:cd"}}
+    return {name: Rig.model_validate(each | (wake if name == wakes else {})) for name, each in made.items()}
 
 
-def household(text: str = HOUSEHOLD, measured: Mapping[str, float] = MappingProxyType({})) -> dict[str, Plan]:
+def household(
+    text: str = HOUSEHOLD, measured: Mapping[str, float] = MappingProxyType({}), wakes: str = ""
+) -> dict[str, Plan]:
     """What each of them must be, by a fleet's file and what was measured."""
-    every, fleet = rigs(), fleet_of(text)
+    every, fleet = rigs(wakes), fleet_of(text)
     return {name: plan(every[name], hub_lock(), every, fleet=fleet, measured=measured) for name in every}

@@ -26,7 +26,7 @@ from roles.container_runtime import PACKAGES as TOOLKIT_PACKAGES
 from roles.container_runtime import merge as merge_settings
 from roles.container_runtime import pins
 from roles.gateway import unit_spec
-from roles.gateway.config import GatewayKeys, configuration, maps, reader, spec_of
+from roles.gateway.config import GatewayKeys, configuration, maps, reader, spec_of, waker
 from roles.monitoring import key_places
 from roles.monitoring.plan import key_files
 from roles.monitoring.plan import unit_spec as unit_of
@@ -275,6 +275,8 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
         lines += [("card", line) for line in cards(plan)]
     if plan.gateway:
         lines += gateway_lines(plan.gateway, keys)
+    if plan.gateway and plan.gateway.wakes:
+        lines.append(("wake", "active"))
     if plan.virtual_address:
         lines.append(("virtual-address", "active", "enabled", "no", address_spec(plan.virtual_address)))
     if plan.chat:
@@ -314,7 +316,7 @@ def gateway_lines(gateway: GatewayPlan, keys: Mapping[str, str]) -> list[tuple[s
     config = configuration(gateway, told)
     lines = [
         line
-        for file in (config, reader(), *maps(gateway, told))
+        for file in (config, reader(), *waker(gateway), *maps(gateway, told))
         for line in _file(file.path, file.text, "0600", _GATEWAYS)
     ]
     lines += [("gateway", "unit", "active", "enabled", "no", unit_spec(gateway))]

@@ -24,6 +24,9 @@ SSH = f"""#!{sys.executable}
 import os, pathlib, sys, time
 
 there = pathlib.Path(__file__).parent / sys.argv[sys.argv.index("-p") + 1]
+if (there / "asleep").exists():
+    print("ssh: connect to host duo port 22: Connection timed out", file=sys.stderr)
+    sys.exit(255)
 if (there / "gone").exists():
     print("ssh: connect to host duo port 22: Connection refused", file=sys.stderr)
     sys.exit(255)
@@ -36,6 +39,17 @@ for line in sys.stdin:
         print('{{"event":"value","value":"held"}}', flush=True)  # and then until the controller has ended
     elif line == "}}\\n" and "echo 'llamaherd: go'" in script:
         print("llamaherd: go", flush=True)  # the document follows
+if '"verb":"llamaherd.gateway.wake"' in script:
+    with open(there.parent / "log", "a") as log:
+        print(there.name, "woke", file=log)
+    if not (there / "broken").exists():
+        for each in there.parent.glob("*/asleep"):
+            each.unlink()
+    print('{{"event":"result","value":{{"networks":1}}}}')
+    sys.exit(0)
+if '"verb":"llamaherd.pauses.read"' in script:
+    print('{{"event":"result","value":{{"left":{{}}}}}}')
+    sys.exit(0)
 if script and "llamaherd.reservation.hold_run" not in script:
     inspects = '"verb":"inspect"' in script
     asks = inspects or '"verb":"llamaherd.releases.read"' in script or {BEGIN!r} in script
@@ -70,7 +84,7 @@ class Hosts:
         return (self.folder / str(RIGS[name]) / "planned").read_text().splitlines()
 
     def mark(self, name: str, what: str) -> None:
-        """Have a host be `done` already, `broken`, `gone`, or `stuck` as it is though what is run there ends well.
+        """Have a host be `done` already, `broken`, `gone`, `asleep`, or `stuck` though what is run there ends well.
 
         One that is `half` prints half of a response and no more, or one that `drips`, too, nothing but letters.
         """

@@ -14,6 +14,7 @@ from llamaherd.inventory.schema.machine import (
     Gpus,
     Host,
     Repository,
+    Wake,
     Wsl,
 )
 from llamaherd.inventory.schema.rig import HUB, LOCAL, Bandwidth, Fleet, Rig, Sharing, Store
@@ -73,5 +74,6 @@ __all__ = [
     "Task",
     "Tune",
     "Version",
+    "Wake",
     "Wsl",
 ]

@@ -134,6 +134,26 @@ class Host(Declared):
     """Set for a host under WSL 2."""
 
 
+def _mac(text: str) -> str:
+    """Return the address of one network card, in lower case with colons. Refuse addresses of groups, and zeros."""
+    digits = re.sub("[:-]", "", text).lower()
+    if not re.fullmatch("[0-9a-f]{12}", digits) or not re.fullmatch(r"..([:-]?)..(\1..){4}", text):
+        help_ = (
+            "write six pairs of hexadecimal digits, such as `mac: 3c:7c:3f:12:ab:cd`; `ip link` on the host shows it"
+        )
+        raise wrong(f"`{text}` is not a MAC address", help_)
+    if int(digits[:2], 16) & 1 or not int(digits, 16):
+        raise wrong(f"`{text}` is not the address of one network card", "`ip link` on the host shows its address")
+    return ":".join(digits[at : at + 2] for at in range(0, 12, 2))
+
+
+class Wake(Declared):
+    """How the gateway wakes the host: by a wake-on-LAN packet."""
+
+    mac: Annotated[Line, StringConstraints(max_length=40), AfterValidator(_mac)]
+    """The address of its network card, such as `3c:7c:3f:12:ab:cd`."""
+
+
 def _as_text(value: Any) -> Any:
     """Read numbers as text: YAML reads `branch: 580` and `cuda: 13.0` as numbers."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value

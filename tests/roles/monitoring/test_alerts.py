@@ -61,6 +61,24 @@ def test_an_alert_does_not_fire_for_a_paused_server(tmp_path: Path, name: str, w
     _asked(tmp_path, alert, case, watching)
 
 
+@pytest.mark.parametrize("name", ["RigUnreachable", "ServerDown", "GatewayServerDown"])
+@pytest.mark.parametrize("awake", [False, True], ids=["its host does not respond", "its host responds"])
+def test_an_alert_does_not_fire_for_a_rig_that_sleeps(tmp_path: Path, name: str, *, awake: bool) -> None:
+    alert = next(each for each in ALERTS if each.name == name)
+    if name == "RigUnreachable" and awake:
+        return
+    case = {**CASES[name]["fires"]}
+    host = 'up{job="host",rig="duo",instance="duo"}'
+    case["series"] = {**case["series"], host: "1x80" if awake else "0x80"}
+    case["series"] = {each.replace("duo.chat", "duo.worker"): values for each, values in case["series"].items()}
+    if awake:
+        case["labels"] = {key: value.replace("duo.chat", "duo.worker") for key, value in case["labels"].items()}
+        case["summary"] = case["summary"].replace("duo.chat", "duo.worker")
+    else:
+        del case["summary"]
+    _asked(tmp_path, alert, case, household(wakes="duo")["box"])
+
+
 @pytest.mark.parametrize(
     ("measured", "fires"),
     [({"duo.worker": 30.0}, True), ({"duo.worker": 28.0}, False), ({"box.chat": 30.0}, False), ({}, False)],
