@@ -92,6 +92,16 @@ WAKE_PROGRAM = LIBEXEC / "wake"
 WAKE_TABLE = PurePosixPath("/etc/llamaherd/wake")
 """The rigs that can be woken, each with the address of its network card."""
 
+SUSPEND_TIMER, SUSPEND_UNIT = "llamaherd-suspend.timer", "llamaherd-suspend.service"
+SUSPEND_PROGRAM = LIBEXEC / "suspend"
+"""The program that suspends the host when it is not used."""
+SUSPEND_TABLE = PurePosixPath("/etc/llamaherd/suspend.json")
+"""When it does so, and the servers that must have no requests."""
+SUSPEND_RUN = PurePosixPath("/run/llamaherd/suspend")
+"""Since when the host is not used. A reboot removes it."""
+SUSPEND_STATE = STATE / "suspend"
+"""The servers to start when the host wakes, also after a reboot: Docker remembers that a container was stopped."""
+
 ADDRESS_UNIT = "llamaherd-address.service"
 ADDRESS = PurePosixPath("/etc/llamaherd/address")
 """The parts of keepalived's configuration, for two gateways that share an address."""

@@ -13,6 +13,7 @@ from roles import (
     nvidia_driver,
     power,
     serve,
+    suspend,
     virtual_address,
     wake,
     wsl,
@@ -33,6 +34,7 @@ ROLES = (
     gateway.ROLE,
     virtual_address.ROLE,
     serve.ROLE,
+    suspend.ROLE,
     chat_page.ROLE,
     monitoring.ROLE,  # last: what it watches serves by then, and nobody is told of a rig that is being made
 )

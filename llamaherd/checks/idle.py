@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from llamaherd.checks.context import FleetContext, RigContext
 from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.engines import flags_of
+from llamaherd.inventory.schema.fleet_file import FleetFile
 from llamaherd.inventory.schema.key_flags import KEY_FLAGS
 
 UNLOADS: frozenset[str] = frozenset(kind for row in KEY_FLAGS if row.top == "idle" for kind in row.spelled)
@@ -109,3 +110,61 @@ def check_wake_gateway(subject: RigContext) -> Iterator[Finding]:
     else:
         return
     yield NOT_WOKEN.at(subject.document.value(("wake",)), message, help_)
+
+
+NOT_WOKEN_AGAIN = Rule(
+    "LH363",
+    "A rig that suspends is not woken again.",
+    why="""
+    `suspend` lets the host sleep when it gets no requests. Without `wake`, the next request does not reach it.
+    """,
+    example="""
+    suspend: {after: 30m}
+    """,
+    fix="add `wake: {mac: …}`, or take `suspend` out.",
+)
+
+
+def check_suspend_wake(subject: RigContext) -> Iterator[Finding]:
+    """Report a rig that suspends, and that no gateway can wake. LH362 reports a fleet without a gateway."""
+    if subject.rig.suspend is None or subject.rig.wake is not None:
+        return
+    place = subject.document.value(("suspend",))
+    help_ = "add `wake: {mac: …}` with the address of its network card, or take `suspend` out"
+    yield NOT_WOKEN_AGAIN.at(place, "the rig suspends and has no `wake`, so that no request wakes it", help_)
+
+
+MUST_NOT_SLEEP = Rule(
+    "LH364",
+    "A rig suspends that must not sleep.",
+    why="""
+    Under WSL, Windows decides when the machine sleeps: Linux cannot suspend it. A gateway must receive requests to wake
+    other rigs, and the rig that monitors the fleet must be awake to send alerts.
+    """,
+    example="""
+    host: {wsl: {}}
+    suspend: {after: 30m}
+    wake: {mac: 3c:7c:3f:12:ab:cd}
+    """,
+    fix="take `suspend` out. Under WSL, set the sleep in Windows' power settings.",
+)
+
+
+def check_suspend_place(subject: RigContext) -> Iterator[Finding]:
+    """Report a rig that suspends under WSL, with a gateway, or with the monitoring of the fleet."""
+    rig = subject.rig
+    if rig.suspend is None:
+        return
+    place = subject.document.value(("suspend",))
+    if rig.host.wsl is not None:
+        help_ = "take `suspend` out, and set the sleep in Windows' power settings"
+        yield MUST_NOT_SLEEP.at(place, "under WSL, Linux cannot suspend the machine", help_)
+    for what in _needed_for(rig.rig, subject.fleet):
+        yield MUST_NOT_SLEEP.at(place, f"the rig runs {what}, and must not sleep", "take `suspend` out")
+
+
+def _needed_for(rig: str, fleet: FleetFile | None) -> Iterator[str]:
+    if fleet and fleet.gateway and rig in fleet.gateway.on:
+        yield "the gateway"
+    if fleet and fleet.monitoring and rig == fleet.monitoring.on:
+        yield "the monitoring"

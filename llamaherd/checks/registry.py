@@ -51,7 +51,13 @@ from llamaherd.checks.hardware import (
     check_shared_cores,
     check_threads,
 )
-from llamaherd.checks.idle import check_idle_engines, check_idle_scrapes, check_wake_gateway
+from llamaherd.checks.idle import (
+    check_idle_engines,
+    check_idle_scrapes,
+    check_suspend_place,
+    check_suspend_wake,
+    check_wake_gateway,
+)
 from llamaherd.checks.memory import check_memory, check_slots, check_uncounted_memory
 from llamaherd.checks.models import (
     check_drafting_gain,
@@ -126,7 +132,7 @@ CHECKS: tuple[RigCheck, ...] = (
     *(check_declared_names, check_port_owners, check_open_listeners, check_head_slots, check_gpu_selection),
     *(check_image_backends, check_compose_available, check_container_builds),
     *(check_group_size, check_group_settings, check_group_swaps),
-    *(check_idle_engines, check_wake_gateway),
+    *(check_idle_engines, check_wake_gateway, check_suspend_wake, check_suspend_place),
     *(
         check_refs,
         check_model_files,

@@ -54,6 +54,7 @@ from llamaherd.plan.machine import (
     PowerPlan,
     RepositoryPlan,
     RuntimePlan,
+    SuspendPlan,
     ToolkitPlan,
     WslPlan,
 )
@@ -112,6 +113,7 @@ __all__ = [
     "ServerSpec",
     "Stop",
     "StorePlan",
+    "SuspendPlan",
     "TextFile",
     "ToolkitPlan",
     "VirtualAddressPlan",

@@ -168,3 +168,10 @@ class WslPlan(Planned):
     profile: str | None
     settings: dict[str, dict[str, str]]
     scripts: tuple[TextFile, ...]
+
+
+class SuspendPlan(Planned):
+    """When the host suspends, in seconds without use, and the files that do it."""
+
+    after: int
+    files: tuple[TextFile, ...]

@@ -17,6 +17,7 @@ from llamaherd.plan.machine import (
     PowerPlan,
     RepositoryPlan,
     RuntimePlan,
+    SuspendPlan,
     ToolkitPlan,
     WslPlan,
 )
@@ -67,6 +68,7 @@ class Plan(Planned):
     power: PowerPlan | None = None
     windows_power: tuple[GpuPower, ...] = ()
     wsl: WslPlan | None = None
+    suspend: SuspendPlan | None = None
     of_fleet: bool = False
     gateway: GatewayPlan | None = None
     virtual_address: VirtualAddressPlan | None = None

@@ -37,6 +37,7 @@ from llamaherd.plan import (
     RepositoryPlan,
     RuntimePlan,
     StorePlan,
+    SuspendPlan,
     TextFile,
     ToolkitPlan,
     VirtualAddressPlan,
@@ -66,6 +67,7 @@ class PlanFields(TypedDict, total=False):
     power: PowerPlan | None
     windows_power: tuple[GpuPower, ...]
     wsl: WslPlan | None
+    suspend: SuspendPlan | None
     of_fleet: bool
     gateway: GatewayPlan | None
     virtual_address: VirtualAddressPlan | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llamaherd.layout import GATEWAY_USER, WAKE_PROGRAM, WAKE_SOCKET, WAKE_TABLE, WAKE_UNIT
+from llamaherd.layout import GATEWAY_USER, UNITS, WAKE_PROGRAM, WAKE_SOCKET, WAKE_TABLE, WAKE_UNIT
 from llamaherd.onhost.clients import unit_properties
 from llamaherd.onhost.files import WrittenFile, write_files
 from llamaherd.onhost.services import enable_units, journal, locked, remove_service, require_installed, restart_units
@@ -53,7 +53,7 @@ def apply(given: ApplyInput, system: System) -> None:
 def remove(_: RemoveInput, system: System) -> None:
     """Remove the socket, the program and its table."""
     with locked(system, "removing what wakes rigs"):
-        remove_service(system, [WAKE_SOCKET], [f"/etc/systemd/system/{WAKE_UNIT}", str(WAKE_PROGRAM), str(WAKE_TABLE)])
+        remove_service(system, [WAKE_SOCKET], [str(UNITS / WAKE_UNIT), str(WAKE_PROGRAM), str(WAKE_TABLE)])
 
 
 def inspect(_: InspectInput, system: System) -> Found:

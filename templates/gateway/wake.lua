@@ -7,7 +7,7 @@ local SOCKET = "unix@/run/llamaherd-wake.sock"
 -- A packet may be lost, and a network card may miss it while the rig falls asleep.
 local PACKET_SECONDS = 5
 -- A host that refuses connections is awake. Its servers have so long to begin to respond.
-local REFUSED_SECONDS = 60
+local REFUSED_SECONDS = 120
 -- A server that went down so recently may be that of a rig that falls asleep just now.
 local RECENT_SECONDS = 10
 -- If no server responded in time, requests are not held for so long.

@@ -65,6 +65,10 @@ BOUND = planned(
     cpu_rig(), {"instances/chat/cpus": "0-1", "instances/chat/mlock": True, "instances/chat/environment": {"A": "b %c"}}
 )
 IDLE = planned(cpu_rig(), {"instances/chat/idle": {"unload": "15m"}})
+SUSPENDING = planned(
+    cpu_rig(),
+    {"suspend": {"after": "30m"}, "wake": {"mac": "3c:7c:3f:12:ab:cd"}, "instances/chat/idle": {"unload": "15m"}},
+)
 WATCHER = "0123456789abcdef"
 NEIGHBOUR = FromNeighbour(
     name="six",

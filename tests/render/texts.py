@@ -44,6 +44,7 @@ from tests.render.plans import (
     SECURE,
     SHARING,
     SIGNED,
+    SUSPENDING,
     VLLM,
     WAKING,
     WATCHING,
@@ -89,6 +90,7 @@ RUNS: dict[str, Plan] = {
     "gateway": GATEWAY,
     "virtual_address": SHARING["box"],
     "wake": WAKING,
+    "suspend": SUSPENDING,
     "chat": CHATTING,
     "monitoring": WATCHING["box"],
 }
@@ -128,6 +130,10 @@ def texts() -> dict[str, str]:
         "gateway_read_model.lua": reader().text,
         "gateway_talk.program": gateway_of(GATEWAY).talk.text,
         "gateway.cfg": configuration(gateway_of(GATEWAY), keys_of(gateway_of(GATEWAY))).text,
+        **{
+            PurePosixPath(file.path).name.removeprefix("llamaherd-"): file.text
+            for file in (SUSPENDING.suspend.files[1:] if SUSPENDING.suspend else ())
+        },
         "gateway_wakes.cfg": configuration(gateway_of(WAKING), keys_of(gateway_of(WAKING))).text,
         **{
             {"wake": "wake.program"}.get(name, name): file.text

@@ -19,11 +19,12 @@ from roles.monitoring import exporter_changes
 from roles.monitoring import leftovers as monitoring_leftovers
 from roles.power import PowerState, power_changes, power_leftovers
 from roles.power.onhost import UnitState
+from roles.suspend import SuspendState, suspend_changes, suspend_leftovers
 from roles.virtual_address import AddressState, address_changes, address_leftovers
 from roles.wake import WakeState, wake_changes, wake_leftovers
 from roles.wsl import wsl_changes
 from tests.render.pieces import chat, gateway, in_wsl, unheld, watching
-from tests.render.plans import CHATTING, GPU, HELD, SHARING, WAKING, WATCHING, WSL
+from tests.render.plans import CHATTING, GPU, HELD, SHARING, SUSPENDING, WAKING, WATCHING, WSL
 from tests.render.verbs import document
 from tests.support.prometheus import watcher_of
 
@@ -60,6 +61,8 @@ SERVICES: dict[str, Callable[[], Sequence[Change]]] = {
     "remove_virtual_address": lambda: address_leftovers(GPU, HostState.of(AddressState(RUNNING))),
     "apply_wake": lambda: wake_changes(WAKING, HostState()),
     "remove_wake": lambda: wake_leftovers(GPU, HostState.of(WakeState("active"))),
+    "apply_suspend": lambda: suspend_changes(SUSPENDING, HostState()),
+    "remove_suspend": lambda: suspend_leftovers(GPU, HostState.of(SuspendState("active"))),
     "install_toolkit": lambda: toolkit_changes(GPU, HostState())[-1:],
     "write_wsl_files": lambda: wsl_changes(WSL, in_wsl()),
     "require_systemd": lambda: wsl_changes(WSL, in_wsl(systemd=False))[-1:],

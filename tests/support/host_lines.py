@@ -38,6 +38,7 @@ from roles.power.onhost import Found as PowerFound
 from roles.power.onhost import UnitState as PowerUnit
 from roles.serve.onhost.model import HeldPort
 from roles.serve.onhost.model import InspectedServers as ServeFound
+from roles.suspend.onhost import Found as SuspendFound
 from roles.virtual_address.onhost import Found as AddressFound
 from roles.wake.onhost import Found as WakeFound
 from roles.wsl.onhost import Found as WslFound
@@ -446,6 +447,17 @@ def _power(rows: Rows) -> PowerFound:
     return found
 
 
+def _suspend(rows: Rows) -> SuspendFound:
+    found = SuspendFound()
+    for row in rows:
+        match row:
+            case "suspend", state:
+                found = SuspendFound(state)
+            case other:
+                raise ValueError(other)
+    return found
+
+
 def _wake(rows: Rows) -> WakeFound:
     found = WakeFound()
     for row in rows:
@@ -471,6 +483,7 @@ PARTS: dict[str, Callable[[Rows], Any]] = {
     "gateway.inspect": _gateway,
     "virtual_address.inspect": _address,
     "wake.inspect": _wake,
+    "suspend.inspect": _suspend,
     "chat_page.inspect": _chat,
     "monitoring.inspect": _monitoring,
 }
@@ -489,6 +502,7 @@ _KINDS = {
     "gateway.inspect": ("gateway",),
     "virtual_address.inspect": ("virtual-address",),
     "wake.inspect": ("wake",),
+    "suspend.inspect": ("suspend",),
     "chat_page.inspect": ("chat",),
     "monitoring.inspect": ("monitoring",),
     "engines.inspect": ("build", "flags", "source"),

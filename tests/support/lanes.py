@@ -27,6 +27,7 @@ OPTIONAL = {
     "monitoring": "monitoring",
     "nvidia_driver": "driver",
     "power": "power",
+    "suspend": "suspend",
     "virtual_address": "virtual",
     "wake": "wake",
     "wsl": "wsl",

@@ -275,6 +275,8 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
         lines += [("card", line) for line in cards(plan)]
     if plan.gateway:
         lines += gateway_lines(plan.gateway, keys)
+    if plan.suspend:
+        lines.append(("suspend", "active"))
     if plan.gateway and plan.gateway.wakes:
         lines.append(("wake", "active"))
     if plan.virtual_address:

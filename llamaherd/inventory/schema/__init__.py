@@ -14,6 +14,7 @@ from llamaherd.inventory.schema.machine import (
     Gpus,
     Host,
     Repository,
+    Suspend,
     Wake,
     Wsl,
 )
@@ -71,6 +72,7 @@ __all__ = [
     "Sharing",
     "Source",
     "Store",
+    "Suspend",
     "Task",
     "Tune",
     "Version",

@@ -14,6 +14,7 @@ from llamaherd.diagnostics.spelling import nearest_name, one_slip
 from llamaherd.inventory.schema.base import Declared, LocalPath, Megahertz, Name, Percent, Port, Size, Watts, wrong
 from llamaherd.reference.cards import CARDS, OTHER_SIZES, USUAL_MULTIPROCESSORS, known_as
 from llamaherd.text.characters import Line, Plain
+from llamaherd.text.numbers import parse_duration
 from llamaherd.text.quoting import SSH_REFUSED
 
 OperatingSystem = Literal["debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04"]
@@ -152,6 +153,16 @@ class Wake(Declared):
 
     mac: Annotated[Line, StringConstraints(max_length=40), AfterValidator(_mac)]
     """The address of its network card, such as `3c:7c:3f:12:ab:cd`."""
+
+
+SuspendTime = Annotated[int, BeforeValidator(parse_duration, json_schema_input_type=str), Field(ge=300, le=48 * 3600)]
+
+
+class Suspend(Declared):
+    """When the host sleeps."""
+
+    after: SuspendTime
+    """The time without a request, a login session or a run, `5m` to `48h`."""
 
 
 def _as_text(value: Any) -> Any:

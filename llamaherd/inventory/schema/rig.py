@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator
 
 from llamaherd.inventory.schema.base import Declared, Name, Port
-from llamaherd.inventory.schema.machine import Connect, Gpus, Host, Wake
+from llamaherd.inventory.schema.machine import Connect, Gpus, Host, Suspend, Wake
 from llamaherd.inventory.schema.serving import Instance
 from llamaherd.inventory.schema.software import Engine, Model
 from llamaherd.layout import DEFAULT_STORE
@@ -125,6 +125,8 @@ class Rig(Declared):
     """Its GPUs. Leave it out for a rig without GPUs."""
     wake: Wake | None = None
     """How the gateway wakes the host when it sleeps."""
+    suspend: Suspend | None = None
+    """When the host sleeps by itself."""
     engines: dict[Name, Engine]
     """The engines: built on the host, or images."""
     store: Store = Store()
