@@ -19,7 +19,7 @@ from roles import ROLES
 _SERVERS = "serve"
 """The role whose tasks remove servers that are not declared."""
 _OURS = frozenset(role.name for role in ROLES)
-_FIELDS = ("instances", "power", "gateway", "virtual_address", "chat", "monitoring")
+_FIELDS = ("instances", "power", "suspend", "gateway", "virtual_address", "chat", "monitoring")
 """The fields of a plan that are empty after a removal."""
 _SECONDS = 600
 """Units may take minutes to stop, and large folders to be removed."""

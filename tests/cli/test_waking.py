@@ -73,7 +73,7 @@ def test_a_rig_that_sleeps_is_no_fault(hosts: Hosts) -> None:
     ended = hosts.herd("verify", "duo")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == "duo: asleep or off; a request for its models or `herd up duo` wakes it\n"
-    found = json.loads(hosts.herd("verify", "duo", "--json").stdout)
+    (found,) = json.loads(hosts.herd("verify", "duo", "--json").stdout)["rigs"]
     assert (found["ok"], found["asleep"]) == (True, True)
     ended = hosts.herd("status", "duo")
     assert ended.returncode == 0, ended.stdout
