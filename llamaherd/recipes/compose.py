@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llamaherd.diagnostics.findings import Finding, Place
-from llamaherd.inventory.yaml_file import TOO_LARGE, Document, Path_, parse_yaml, read_yaml
+from llamaherd.inventory.yaml_file import TOO_LARGE, Document, Path_, parse_yaml
 from llamaherd.recipes import commands, compose_rules, compose_service, containers, servers
 from llamaherd.recipes.commands import Text, Word, expand, joined, positioned, yaml_text_at
 from llamaherd.recipes.compose_rules import REFUSED_BY_COMPOSE
@@ -210,7 +210,7 @@ def check_text(file: Path, text: str, outside: Mapping[str, str]) -> Recipe:
 
     Raise InventoryError (LH001, LH003) for a text that is not YAML.
     """
-    return _Reader(read_yaml(file, merging=True), positioned(text), outside).read()
+    return _Reader(parse_yaml(file, text, merging=True), positioned(text), outside).read()
 
 
 def check_excerpt(file: Path, text: str) -> Recipe:

@@ -222,7 +222,8 @@ def _found_within(
         if name in {"docker", "podman"} and rest and str(rest[0]) in {"run", "create"}:
             return None  # its arguments are another program's
         if index > first and " " in str(word):
-            for inner in read_commands(word.text).commands:
+            known = {name: str(value) for name, value in settings.items() if not value.unknown}
+            for inner in read_commands(word.text, known).commands:
                 if server := find_program(replace(inner, settings={**settings, **inner.settings}), engine):
                     return server
         elif index > first and (server := _server_of(word, rest, settings, engine)):
