@@ -22,13 +22,11 @@ from llamaherd.recipes.pages import (
     typed_commands,
     wslconfig_of,
 )
-from llamaherd.recipes.recipe import NOT_AS_IT_LOOKS, NOT_READ, Recipe, check_outdated_terms
+from llamaherd.recipes.recipe import LARGEST, NOT_AS_IT_LOOKS, NOT_READ, Recipe, check_outdated_terms
 from llamaherd.text.textfile import UnreadableError, decoded, read_bytes, read_text
 
 RecipeKind = Literal["inventory", "compose", "shell", "wslconfig", "preset", "swap", "quadlet", "dockerfile", "ansible"]
 
-LARGEST = 128 << 10
-"""The most bytes of a recipe. Longer files are models or logs, given by mistake."""
 _DEEPEST = 3
 """How deep files are read that are written in files."""
 
@@ -60,8 +58,11 @@ def kind_of(path: Path, text: str) -> RecipeKind | None:
         return "shell"
     if name.suffix in {".ini", ""} and preset.is_preset(text) and not blocks_of(text):
         return "preset"
-    if name.suffix in {".yaml", ".yml"} or (path.name == "" and re.match(r"[\w-]+[ \t]*:", _first(text))):
+    if name.suffix in {".yaml", ".yml"}:
         return _kind_of_yaml(name.name, text)
+    if not name.suffix and re.match(r"(?:services|models|macros|configs)[ \t]*:", _first(text)):
+        kind = _kind_of_yaml(name.name, text)
+        return kind if kind != "inventory" else None
     known = _COMMANDS.search(text) or _SECTIONS.search(text) or _composed(text) or _presets(text)
     return "shell" if known else None
 

@@ -15,6 +15,7 @@ from llamaherd.recipes.commands import Document, Position, Text, Word, positione
 from llamaherd.recipes.compose_service import as_list, as_mapping, variables_of
 from llamaherd.recipes.containers import Container, bind_mounts, published_port, word_at
 from llamaherd.recipes.recipe import NOT_READ, Recipe
+from llamaherd.recipes.servers import names_engine
 from llamaherd.text.numbers import whole_number
 
 _WRITING = {"copy": ("content", "dest"), "blockinfile": ("block", "path")}
@@ -24,7 +25,6 @@ _CONTAINERS = frozenset(("docker_container", "podman_container"))
 _MODULES = "|".join((*_WRITING, *_RUNNING, *_CONTAINERS, "hosts", "tasks", "template", "systemd", "systemd_service"))
 _TASKS = re.compile(rf"^[ \t]*(?:- +)?(?:[a-z]+\.[a-z]+\.)?(?:{_MODULES})[ \t]*:", re.MULTILINE)
 _HEAD = re.compile(r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)*---[ \t]*$", re.MULTILINE)
-_OF_SERVERS = re.compile(r"llama|vllm|gguf", re.IGNORECASE)
 _DEEPEST = 20
 
 
@@ -82,7 +82,7 @@ class _Reader:
             name = "template"
         if name == "template":
             source = str(given.get("src", value if isinstance(value, str) else ""))
-            if not _OF_SERVERS.search(source + str(given.get("dest", ""))):
+            if not names_engine(source + str(given.get("dest", ""))):
                 return Recipe()
             message = f"`{source or name}` is another file, and is not read"
             place = Place(self.file, *self._at(path))

@@ -19,10 +19,10 @@ from llamaherd.recipes.memory_limits import (
 )
 from llamaherd.recipes.recipe import (
     CONTAINER_FAILS,
-    IDLE_LINE,
     NAME_GONE,
     OF_LLAMA_CPP,
     OPENS_TO_NETWORK,
+    PRIVILEGED,
     EngineName,
     Published,
     Recipe,
@@ -227,6 +227,8 @@ def check_container(file: Path, container: Container) -> Iterator[Finding]:
     """Yield the faults of a container's image, ports, key, GPU and health. Arguments are checked elsewhere."""
     server = server_of(container)
     at_image = Place(file, *container.image.start)
+    if server is None and is_swap(container):
+        yield from _swap(file, container)
     if server is None and not container.official:
         return
     yield from _image(container, at_image)
@@ -234,7 +236,7 @@ def check_container(file: Path, container: Container) -> Iterator[Finding]:
     if container.privileged:
         message = "`privileged` gives the container the whole host"
         way_out = "leave it out: a reservation of the GPU is all that an engine needs"
-        yield IDLE_LINE.at(Place(file, *container.privileged), message, way_out)
+        yield PRIVILEGED.at(Place(file, *container.privileged), message, way_out)
     if ("cuda" in container.tag or container.repository in images.VLLM) and not container.gpu:
         message = "no GPU is given to this container: the engine would not see one"
         way_out = _HOW["gpu"][container.style]
@@ -244,6 +246,23 @@ def check_container(file: Path, container: Container) -> Iterator[Finding]:
         yield CONTAINER_FAILS.at(at_image, message, f"use `{images.LLAMA_CPP}:server-cuda@sha256:…`")
     if server is not None:
         yield from _network(file, container, server)
+
+
+def is_swap(container: Container) -> bool:
+    """Return whether a container runs llama-swap, which starts servers by its own config.yaml."""
+    return base_name(container.repository) == "llama-swap"
+
+
+def _swap(file: Path, container: Container) -> Iterator[Finding]:
+    """Report llama-swap that the network reaches without a key; its servers listen inside of its container."""
+    if container.settings_elsewhere:
+        return
+    places = [each.start for each in container.ports if not (each.unknown or is_loopback(each.address))]
+    places = [container.host_network] if container.host_network else places
+    for place in places:
+        message = "llama-swap is open to the whole network, and no API key is required"
+        way_out = "publish on 127.0.0.1, or set `apiKeys` in its config.yaml"
+        yield OPENS_TO_NETWORK.at(Place(file, *place), message, way_out)
 
 
 def recipe_of(file: Path, container: Container) -> Recipe:
@@ -338,7 +357,7 @@ def _network(file: Path, container: Container, server: ServerCommand) -> Iterato
             message = f"port {published.container} of the container is published, and the server listens on {port}"
             way_out = f"publish `{published.text.rsplit(':', 1)[0]}:{port}`, or pass `--port {published.container}`"
             yield CONTAINER_FAILS.at(place, message, way_out)
-        elif not is_loopback(published.address) and not keyed:
+        elif not (published.unknown or is_loopback(published.address) or keyed):
             message = f"`{published.text}` is open to the whole network, and no API key is required"
             chosen = "" if ":" in published.text else f"{published.container}:"  # else Docker takes any
             way_out = f"write `127.0.0.1:{chosen}{published.text}`, or {key_advice(server)}"
