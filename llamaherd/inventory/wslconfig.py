@@ -135,8 +135,8 @@ WSL_KEYS: Mapping[str, Mapping[str, str]] = {
 MIRRORED_ONLY = ("ignoredPorts", "hostAddressLoopback")
 """Keys of [experimental] that need `networkingMode=mirrored` (learn.microsoft.com, wsl-config)."""
 
-LEAST_IDLE = 1000
-"""The milliseconds below which the user probably meant seconds."""
+LEAST_IDLE, USUAL_IDLE = 1000, 60000
+"""The milliseconds below which the user probably meant seconds, and WSL's own default."""
 
 # By the tests of ParseMemorySize in microsoft/WSL: `9G` is a size as `9GB` is, `9 GB` is none.
 _SIZE = re.compile(r"(\d+)(?:([KMGT])B?|B)?", re.IGNORECASE)
@@ -288,14 +288,15 @@ def check_conflicting_settings(settings: Mapping[str, str]) -> Iterator[tuple[st
         message = "`localhostForwarding` does nothing with `networkingMode=mirrored`, where localhost is shared anyway"
         yield "wsl2.localhostforwarding", SettingFault(WRONG_SETTING, message, "leave it out", "warning")
     idle = settings.get("wsl2.vmidletimeout", "")
-    if idle.startswith("-") and "general.instanceidletimeout" not in settings:
+    limit = whole_number(idle) or 0
+    if (idle.startswith("-") or limit > USUAL_IDLE) and "general.instanceidletimeout" not in settings:
         message = (
             "`vmIdleTimeout` keeps the virtual machine, and not the distribution in it, which ends 15 s after its "
         )
         message += "last terminal, and its servers with it"
         help_ = f"add `instanceIdleTimeout={idle}` under `[general]`"
         yield "wsl2.vmidletimeout", SettingFault(WRONG_TIMEOUT, message, help_)
-    elif 0 < (whole_number(idle) or 0) < LEAST_IDLE:
+    elif 0 < limit < LEAST_IDLE:
         message = f"`vmIdleTimeout={idle}` is {idle} ms: the virtual machine ends at once when it is idle"
         yield "wsl2.vmidletimeout", SettingFault(WRONG_TIMEOUT, message, f"write `vmIdleTimeout={idle}000` for seconds")
     for key in MIRRORED_ONLY if mode != "mirrored" else ():

@@ -90,7 +90,7 @@ def without_jinja(chars: str) -> str:
 def without_escapes(text: Text, escaped: str, meanings: Mapping[str, str]) -> Text:
     """Return a text with the characters that escapes mean. The pattern's group is the escaped character."""
     parts, end = list[Text](), 0
-    for found in re.finditer(escaped, text.chars, re.DOTALL) if "\\" in text.chars else ():
+    for found in re.finditer(escaped, text.chars, re.DOTALL):
         meant = meanings.get(found[1], found[1])
         parts += [text.cut(end, found.start()), Text(meant, (text.at[found.start(1)],) * len(meant))]
         end = found.end()
@@ -164,9 +164,14 @@ def interpolated(text: Text, known: Mapping[str, str]) -> Text:
     return joined([*parts, text.cut(end, len(text.chars))]) if parts else text
 
 
+def without_dollars(text: Text) -> Text:
+    """Return a text of Compose with `$` for each `$$`."""
+    return without_escapes(text, r"\$(\$)", {}) if "$$" in text.chars else text
+
+
 def expand(text: Text, known: Mapping[str, str]) -> tuple[Word, ...]:
     """Return the words of a command line that no shell reads, with the values of its variables."""
-    return tuple(word_of(raw) for raw, _ in split(interpolated(text, known)))
+    return tuple(word_of(raw) for raw, _ in split(without_dollars(interpolated(text, known))))
 
 
 @dataclass(frozen=True)

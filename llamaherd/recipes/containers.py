@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.engines import tagged_version
@@ -19,21 +19,45 @@ from llamaherd.recipes.memory_limits import (
 )
 from llamaherd.recipes.recipe import (
     CONTAINER_FAILS,
-    IDLE_LINE,
     NAME_GONE,
     OF_LLAMA_CPP,
     OPENS_TO_NETWORK,
+    PRIVILEGED,
     EngineName,
     Published,
+    Recipe,
     ServerCommand,
     base_name,
     engine_of,
     find_program,
     recipe_version,
 )
-from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback, key_advice
+from llamaherd.recipes.servers import (
+    API_KEY_FLAGS,
+    API_KEY_VARIABLES,
+    PORTS,
+    check_server,
+    is_loopback,
+    key_advice,
+)
 from llamaherd.reference import images
 from llamaherd.text.numbers import whole_number
+
+_HOW: Mapping[str, Mapping[str, str]] = {
+    "gpu": {
+        "docker": "add `--gpus all`; in Compose, a device reservation under `deploy.resources.reservations.devices`",
+        "quadlet": "add `AddDevice=nvidia.com/gpu=all`",
+    },
+    "memlock": {
+        "docker": "add `--ulimit memlock=-1`; in Compose, `ulimits: {memlock: -1}`",
+        "quadlet": "add `Ulimit=memlock=-1`",
+    },
+    "shared": {
+        "docker": "add `--ipc=host`; in Compose, `ipc: host` or `shm_size: 8gb`",
+        "quadlet": "add `ShmSize=8g`",
+    },
+}
+"""What to write, by the need of a container and the kind of its recipe."""
 
 Bind = tuple[str, str]
 """A path of the host, and the path in the container where it is mounted."""
@@ -103,6 +127,8 @@ class Container:
     """The engine that the recipe is about."""
     cards: int | None = None
     """The number of GPUs that it gets; None if it is not set."""
+    style: Literal["docker", "quadlet"] = "docker"
+    """The kind of the recipe, whose syntax the help lines have."""
 
     @property
     def repository_and_tag(self) -> str:
@@ -167,9 +193,10 @@ def server_of(container: Container) -> ServerCommand | None:
 
 def _server(container: Container) -> ServerCommand | None:
     engine = engine_of(container.repository) or (container.engine if container.local else None)
+    given = container.environment
     if container.entrypoint is not None:
-        return find_program(Command((*container.entrypoint, *container.command)), engine)
-    if container.command and (server := find_program(Command(container.command), engine)):
+        return find_program(Command((*container.entrypoint, *container.command), given), engine)
+    if container.command and (server := find_program(Command(container.command, given), engine)):
         return server
     words = container.command
     if words and not container.first.startswith("-"):
@@ -200,6 +227,8 @@ def check_container(file: Path, container: Container) -> Iterator[Finding]:
     """Yield the faults of a container's image, ports, key, GPU and health. Arguments are checked elsewhere."""
     server = server_of(container)
     at_image = Place(file, *container.image.start)
+    if server is None and is_swap(container):
+        yield from _swap(file, container)
     if server is None and not container.official:
         return
     yield from _image(container, at_image)
@@ -207,16 +236,57 @@ def check_container(file: Path, container: Container) -> Iterator[Finding]:
     if container.privileged:
         message = "`privileged` gives the container the whole host"
         way_out = "leave it out: a reservation of the GPU is all that an engine needs"
-        yield IDLE_LINE.at(Place(file, *container.privileged), message, way_out)
+        yield PRIVILEGED.at(Place(file, *container.privileged), message, way_out)
     if ("cuda" in container.tag or container.repository in images.VLLM) and not container.gpu:
         message = "no GPU is given to this container: the engine would not see one"
-        way_out = "add `--gpus all`; in Compose, a device reservation under `deploy.resources.reservations.devices`"
+        way_out = _HOW["gpu"][container.style]
         yield CONTAINER_FAILS.at(at_image, message, way_out)
     if container.official and container.tagged and container.gpu and not images.FOR_GPUS.search(container.tag):
         message = f"`{container.image}` is built for the CPU alone: the GPU given to it stays idle"
         yield CONTAINER_FAILS.at(at_image, message, f"use `{images.LLAMA_CPP}:server-cuda@sha256:…`")
     if server is not None:
         yield from _network(file, container, server)
+
+
+def is_swap(container: Container) -> bool:
+    """Return whether a container runs llama-swap, which starts servers by its own config.yaml."""
+    return base_name(container.repository) == "llama-swap"
+
+
+def _swap(file: Path, container: Container) -> Iterator[Finding]:
+    """Report llama-swap that the network reaches without a key; its servers listen inside of its container."""
+    if container.settings_elsewhere:
+        return
+    places = [each.start for each in container.ports if not (each.unknown or is_loopback(each.address))]
+    places = [container.host_network] if container.host_network else places
+    for place in places:
+        message = "llama-swap is open to the whole network, and no API key is required"
+        way_out = "publish on 127.0.0.1, or set `apiKeys` in its config.yaml"
+        yield OPENS_TO_NETWORK.at(Place(file, *place), message, way_out)
+
+
+def recipe_of(file: Path, container: Container) -> Recipe:
+    """Return the recipe of a container: its faults, and the server that it runs."""
+    server = server_of(container)
+    found = [*check_container(file, container), *check_start(file, container, server)]
+    if server is None:
+        return Recipe(tuple(found))
+    found += [*check_needs(file, container, server), *check_server(file, server)]
+    return Recipe(tuple(found), (server,))
+
+
+def recipe_of_image(file: Path, container: Container) -> Recipe:
+    """Return the recipe of an image that a recipe builds: the server that its containers run, and its base."""
+    server = server_of(container)
+    base = replace(container, built=False)
+    found: list[Finding] = []
+    if container.official or container.repository in images.VLLM:
+        found += _image(base, Place(file, *container.image.start))
+    if container.official:
+        found += _entry(file, base)
+    if server is None:
+        return Recipe(tuple(found))
+    return Recipe((*found, *check_server(file, server)), (server,))
 
 
 RECIPE_TAG = Rule(
@@ -287,7 +357,7 @@ def _network(file: Path, container: Container, server: ServerCommand) -> Iterato
             message = f"port {published.container} of the container is published, and the server listens on {port}"
             way_out = f"publish `{published.text.rsplit(':', 1)[0]}:{port}`, or pass `--port {published.container}`"
             yield CONTAINER_FAILS.at(place, message, way_out)
-        elif not is_loopback(published.address) and not keyed:
+        elif not (published.unknown or is_loopback(published.address) or keyed):
             message = f"`{published.text}` is open to the whole network, and no API key is required"
             chosen = "" if ":" in published.text else f"{published.container}:"  # else Docker takes any
             way_out = f"write `127.0.0.1:{chosen}{published.text}`, or {key_advice(server)}"
@@ -431,7 +501,7 @@ def check_needs(file: Path, container: Container, server: ServerCommand) -> Iter
     locked = server.locks
     if locked and not container.memlock:
         message = f"`{locked}` locks nothing: by default, a container may lock little memory"
-        way_out = "add `--ulimit memlock=-1`; in Compose, `ulimits: {memlock: -1}`"
+        way_out = _HOW["memlock"][container.style]
         yield LESS_THAN_NEEDED.at(Place(file, *locked.start), message, way_out)
     if fault := prompts_above_limit(server, container.memory):
         yield LIMIT_BELOW_SAVED.at(Place(file, *server.start), *fault, "warning")
@@ -445,7 +515,7 @@ def check_needs(file: Path, container: Container, server: ServerCommand) -> Iter
     several = parallel is not None and (whole_number(str(parallel)) or 0) > 1
     if parallel and several and server.program == "vllm" and not container.shares_memory:
         message = "vLLM on several GPUs shares memory between its processes, and a container has 64 MB of that"
-        way_out = "add `--ipc=host`; in Compose, `ipc: host` or `shm_size: 8gb`"
+        way_out = _HOW["shared"][container.style]
         yield LESS_THAN_NEEDED.at(Place(file, *parallel.start), message, way_out)
 
 

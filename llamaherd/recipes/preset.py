@@ -20,11 +20,12 @@ from llamaherd.engines.flags.conflicts import SOURCES, find_conflicts
 from llamaherd.engines.flags.effective import OFF, effective_options
 from llamaherd.engines.flags.environment import SWITCHED, flag_of_variable
 from llamaherd.engines.flags.translations import UNKNOWN_FLAG
+from llamaherd.recipes.commands import is_veiled
 
 OF_PRESETS = ("load-on-startup", "stop-timeout", "dedup-cache-models", "version")
 """Keys that are not flags."""
 OF_THE_ROUTER = (
-    *("--host", "--port", "--alias", "--api-key", "--api-key-file", "--ssl-key-file", "--ssl-cert-file"),
+    *("--host", "--port", "--api-key", "--api-key-file", "--ssl-key-file", "--ssl-cert-file"),
     *("--models-dir", "--models-max", "--models-preset", "--models-autoload"),
 )
 """Flags that the router sets for each model's server, or removes."""
@@ -52,7 +53,8 @@ def is_preset(text: str) -> bool:
     keys = [found for found in _KEYS.finditer(text) if found["key"] != "version"]
     known = [found for found in keys if found["key"] in OF_PRESETS or _is_flag(found["key"])]
     own = any(found["key"] in _OWN or ".gguf" in (found["value"] or "") for found in known)
-    return own and 2 * len(known) >= len(keys)
+    model = any((found["value"] or "").strip().endswith(".gguf") for found in keys)
+    return (own and 2 * len(known) >= len(keys)) or (model and len(known) > 0)
 
 
 def _is_flag(key: str) -> bool:
@@ -73,11 +75,14 @@ def _catalogue() -> Catalogue | None:
 
 
 def _flag(known: Catalogue, key: str) -> str | None:
-    """Return the flag of a key: a flag without dashes, or its variable."""
+    """Return the flag of a key: a flag without dashes, or its variable.
+
+    The router compares keys as they are, with no `_` for `-` (b11434, common/preset.cpp:250).
+    """
     variable = flag_of_variable(known, key) if key.isupper() else None
     if variable:
         return variable.spellings[-1]
-    return next((name for name in (f"--{key}", f"-{key}") if known.find(name)), None)
+    return next((name for name in (f"--{key}", f"-{key}") if known.find(name) and "_" not in key), None)
 
 
 PRESET_REFUSED = Rule(
@@ -131,14 +136,26 @@ class _Reader:
             header, setting = _HEADER.fullmatch(line), _SETTING.fullmatch(line)
             if header:
                 sections.append((header[1], number, []))
+            elif setting and is_veiled(setting[2]):
+                sections[-1][2].append(self._setting(setting[1], setting[2], number))
             elif setting:
                 yield from self._value(number, line, setting[1], setting[2])
                 sections[-1][2].append(self._setting(setting[1], setting[2], number))
             elif line.strip() and line.strip()[0] not in ";#":
                 yield self._unread(number, line)
         yield from self._sections(sections)
+        for_all = [each for name, _, settings in sections if name == "*" for each in settings]
+        several = any(name not in ("", "*") for name, _, _ in sections)
         for name, _, settings in sections:
-            yield from self._settings(name, settings)
+            if name == "*" and several:
+                continue  # judged in each section
+            own = {self._flag_of(each) for each in settings}
+            given = [each for each in for_all if self._flag_of(each) not in own] if name not in ("", "*") else []
+            yield from self._settings(name, [*given, *settings])
+
+    def _flag_of(self, setting: _Setting) -> str:
+        flag = self.known.find(setting.words[0]) if setting.words else None
+        return flag.spellings[0] if flag and flag.spellings else setting.key
 
     def _unread(self, number: int, line: str) -> Finding:
         message = f"the router reads no file with this line, `{line.strip()[:40]}`, and does not start"
@@ -167,7 +184,8 @@ class _Reader:
     def _setting(self, key: str, value: str, number: int) -> _Setting:
         name = _flag(self.known, key)
         flag = self.known.find(name) if name else None
-        if key in OF_PRESETS:
+        underscored = "_" in key and flag is None and self.known.find(f"--{key}") is not None
+        if key in OF_PRESETS or is_veiled(value) or underscored:
             words: tuple[str, ...] = ()
         elif name is None or flag is None:
             words = (f"--{key}" if len(key) > 3 else f"-{key}",) + ((value,) if value not in SWITCHED else ())
@@ -214,6 +232,10 @@ class _Reader:
                     PRESET_LINE, setting.line, message, "write it on the router's command line", "warning"
                 )
                 continue
+            if "_" in setting.key and not setting.words and setting.key not in OF_PRESETS:
+                message = f"`{setting.key}` is no option of {self.known}: the router does not start"
+                way_out = f"write `{setting.key.replace('_', '-')}`"
+                yield self._fault(PRESET_REFUSED, setting.line, message, way_out)
             yield from self._switch(setting)
             arguments += setting.words
             lines += [setting] * len(setting.words)

@@ -12,6 +12,9 @@ from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.recipes.bash import read_commands
 from llamaherd.recipes.commands import Command, Document, Position, Word
 
+LARGEST = 128 << 10
+"""The most bytes of a recipe. Longer files are models or logs, given by mistake."""
+
 EngineName = Literal["llama.cpp", "ik_llama.cpp", "vllm"]
 
 OF_LLAMA_CPP = ("llama-server", "llama-cli", "llama-completion", "llama-bench", "llama-sweep-bench")
@@ -68,6 +71,8 @@ class Published:
     address: str
     host: str
     container: str
+    unknown: bool = False
+    """Whether its address is set elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +227,8 @@ def _found_within(
         if name in {"docker", "podman"} and rest and str(rest[0]) in {"run", "create"}:
             return None  # its arguments are another program's
         if index > first and " " in str(word):
-            for inner in read_commands(word.text).commands:
+            known = {name: str(value) for name, value in settings.items() if not value.unknown}
+            for inner in read_commands(word.text, known).commands:
                 if server := find_program(replace(inner, settings={**settings, **inner.settings}), engine):
                     return server
         elif index > first and (server := _server_of(word, rest, settings, engine)):
@@ -355,18 +361,16 @@ OPENS_TO_NETWORK = Rule(
     fix="write `--host 127.0.0.1`, or `127.0.0.1:8080:8080` for a published port, or a key from a file.",
 )
 
-IDLE_LINE = Rule(
+PRIVILEGED = Rule(
     "LH146",
-    "A line of a Compose file has no effect, or allows too much.",
-    why="""
-    `version:` is ignored, `runtime: nvidia` is redundant with a reserved device, and `privileged` is the whole host.
-    """,
+    "A container gets the whole host.",
+    why="With `privileged`, code in the container may do all that root may. An engine needs no more than its GPU.",
     example="""
-    version: "3.8"
     services:
       server:
         image: ghcr.io/ggml-org/llama.cpp:server-cuda
         gpus: all
+        privileged: true
         volumes: ["/srv/models:/models:ro"]
         command: --model /models/qwen.gguf
     """,

@@ -69,6 +69,11 @@ def are_server_flags(words: Iterable[Word], engine: EngineName | None) -> bool:
     return len(names) > 1 and 2 * len(known) > len(names)
 
 
+def names_engine(text: str) -> bool:
+    """Return whether a text names an engine, or one of its variables."""
+    return re.search(r"llama|vllm|gguf", text, re.IGNORECASE) is not None
+
+
 def program_of(words: Iterable[Word]) -> str:
     """Return the likely program of flags that stand without one."""
     return "llama-cli" if any(str(word) in OF_CLI for word in words) else "llama-server"

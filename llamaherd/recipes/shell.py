@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -258,6 +258,18 @@ def check_command(file: Path, text: str, command: Command) -> Recipe:
     return _Reader(file, engine_of(text), recipe_version(text), built_of(text)).checked(command, ())
 
 
+def check_run(file: Path, text: str, script: Text, known: Mapping[str, str]) -> Recipe:
+    """Return the recipe of a script in a file of another kind, which sets variables for it."""
+    reader = _Reader(file, engine_of(text), recipe_version(text), built_of(text))
+    return reader.read(script, known)
+
+
+def check_words(file: Path, text: str, words: tuple[Word, ...]) -> Recipe:
+    """Return the recipe of one command that no shell reads, in a file of another kind."""
+    place = CommandPlace(file, engine_of(text), "", recipe_version(text))
+    return Recipe(tuple(place.check(Command(words)))) + check_command(file, text, Command(words))
+
+
 @dataclass
 class _Reader:
     """The state of a reader, which the excerpts of a page share."""
@@ -277,13 +289,13 @@ class _Reader:
     everything: bool = False
     """Whether `set -a` exports all variables."""
 
-    def read(self, text: Text) -> Recipe:
+    def read(self, text: Text, known: Mapping[str, str] | None = None) -> Recipe:
         """Return the recipe of a text; files that it writes and that neither a shell nor systemd reads are left."""
         if self.started >= MOST_SERVERS:
             return Recipe()
         if _UNIT.search(text.chars) and not _DOCUMENT.search(text.chars):
             return self._unit(text)
-        script = read_commands(text)
+        script = read_commands(text, known)
         recipe = Recipe(tuple(self._not_continued(position) for position in script.broken))
         if not self.excerpts:
             recipe += Recipe(tuple(self._unread(position) for position in script.unread))
@@ -356,7 +368,7 @@ class _Reader:
     def _unit(self, text: Text) -> Recipe:
         """Return the recipe of a systemd unit: no shell reads its lines."""
         unit = units.read_unit(text)
-        settings, _ = units.unit_environment(unit)
+        settings = units.unit_environment(unit)
         known = {name: str(word) for name, word in settings.items()}
         recipe = Recipe()
         words: tuple[Word, ...] = ()
@@ -366,7 +378,7 @@ class _Reader:
             recipe += Recipe(tuple(unit_service.check_container(self.file, unit, words)))
             recipe += Recipe(tuple(self._in_unit(words))) + self.checked(Command(_until_shell(words), settings), ())
         started = unit_rules.StartedUnit(self.file, unit, words, self.excerpts)
-        recipe = Recipe((*unit_rules.check_unit(started), *unit_rules.check_values(started))) + recipe
+        recipe = Recipe(tuple(unit_rules.check_unit(started))) + recipe
         for server in recipe.servers[:1]:
             recipe += Recipe(tuple(unit_service.check_service(started, server)))
         # One finding a word: a word that no shell expands is not reported as a wrong argument, too.
@@ -403,18 +415,15 @@ class _Reader:
                 return Recipe()
             built = container.repository_and_tag in self.built
             container = replace(container, built=built, engine=self.engine)
-            recipe = Recipe(tuple(containers.check_container(self.file, container)))
-            server = containers.server_of(container)
-            recipe += Recipe(tuple(containers.check_start(self.file, container, server)))
-            if server is None:
+            recipe = containers.recipe_of(self.file, container)
+            if not recipe.servers:
                 return recipe
             recipe += Recipe(tuple(docker_run.check_docker_options(self.file, arguments)))
             if behind:
                 message = f"`{behind[0]}` is after the image, where it is an argument of the server"
                 way_out = "put options of Docker before the image"
                 recipe += Recipe((BEHIND_IMAGE.at(Place(self.file, *behind[0].start), message, way_out),))
-            recipe += Recipe(tuple(containers.check_needs(self.file, container, server)))
-            return recipe + Recipe(self._checked(server), (server,))
+            return Recipe(self._kept(recipe.findings, recipe.servers[0]), recipe.servers)
         server = find_program(command, self.engine)
         guessed = self._guessed(command) if server is None and shell else None
         server = server or guessed
@@ -446,7 +455,9 @@ class _Reader:
         return server if server.has(*servers.MODEL_FLAGS) else None
 
     def _checked(self, server: ServerCommand) -> tuple[Finding, ...]:
-        found = servers.check_server(self.file, server)
+        return self._kept(servers.check_server(self.file, server), server)
+
+    def _kept(self, found: Iterable[Finding], server: ServerCommand) -> tuple[Finding, ...]:
         return tuple(each for each in found if not (self.excerpts and _of_a_manual(each, server)))
 
     def _not_a_service(self, command: Command, server: ServerCommand) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.recipes.commands import Word
@@ -16,15 +16,20 @@ from llamaherd.recipes.memory_limits import (
 )
 from llamaherd.recipes.recipe import ServerCommand
 from llamaherd.recipes.unit_rules import NEVER_STARTED, OUT_OF_SIGHT, StartedUnit, swallowed
-from llamaherd.recipes.units import Unit, known_keys, words
+from llamaherd.recipes.units import Unit, words
 from llamaherd.text.numbers import whole_number
+
+
+def check_boot(started: StartedUnit) -> Iterator[Finding]:
+    """Yield the faults of the starts at boot, and of the restarts."""
+    yield from _restarts(started)
+    yield from _at_boot(started)
+    yield from _again(started)
 
 
 def check_start(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
     """Yield the faults of the starts and restarts of a server."""
-    yield from _restarts(started)
-    yield from _at_boot(started)
-    yield from _again(started)
+    yield from check_boot(started)
     yield from _early_requests(started, server)
     yield from _other_users(started)
     yield from _processors(started, server)
@@ -33,9 +38,7 @@ def check_start(started: StartedUnit, server: ServerCommand) -> Iterator[Finding
 def _whole(started: StartedUnit) -> bool:
     """Return whether the whole unit is given, so that absent settings are really missing."""
     sections = {name for name, _ in started.unit.sections}
-    if swallowed(started.words) is not None:
-        return False
-    return not started.partial and "Unit" in sections and sections <= set(known_keys())
+    return not started.partial and "Unit" in sections and swallowed(started.words) is None
 
 
 NOT_AT_BOOT = Rule(
@@ -65,7 +68,7 @@ def _at_boot(started: StartedUnit) -> Iterator[Finding]:
     """Report units that do not start at boot: `systemctl enable` creates the links that [Install] names."""
     wanted = started.unit.last("WantedBy", "Install")
     pulled = wanted or any(started.unit.all(key, "Install") for key in ("RequiredBy", "UpheldBy", "Also"))
-    start = started.unit.last("ExecStart")
+    start = started.start
     if not pulled and start and _whole(started):
         message = "nothing starts this at boot: `WantedBy=` under `[Install]` is missing"
         yield started.finding(NOT_AT_BOOT, start.start, message, "add `WantedBy=multi-user.target` there", "note")
@@ -76,7 +79,7 @@ def _at_boot(started: StartedUnit) -> Iterator[Finding]:
 
 def _again(started: StartedUnit) -> Iterator[Finding]:
     """Report servers that systemd does not start again after a crash (man systemd.service, Restart=)."""
-    restart, start = started.unit.last("Restart"), started.unit.last("ExecStart")
+    restart, start = started.unit.last("Restart"), started.start
     if restart is None and start and _whole(started):
         message = "a server that crashes stays down: `Restart=` is missing"
         yield started.finding(NOT_AT_BOOT, start.start, message, "add `Restart=on-failure` and `RestartSec=5`", "note")
@@ -200,55 +203,11 @@ _PATH_FLAGS = {
     *("--models-dir", "--models-preset", "--control-vector", "--path"),
 }
 _HOMES = ("/home/", "/root/", "/run/user/")
-_WRITTEN = frozenset({"--log-file", "--slot-save-path"})
-_FOLDERS = {
-    "StateDirectory": "/var/lib",
-    "CacheDirectory": "/var/cache",
-    "LogsDirectory": "/var/log",
-    "RuntimeDirectory": "/run",
-}
-"""Keys by which systemd creates folders that a service may write (man systemd.exec)."""
-_CACHES = frozenset({"LLAMA_CACHE", "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME", "HOME"})
 
 
 def check_paths(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
     """Yield the faults of a server's paths."""
     yield from _paths(started, server)
-    yield from _written(started, server)
-    yield from _cache(started, server)
-
-
-def _written(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    """Report paths that `ProtectSystem=strict` makes read-only: all but /dev, /proc, /sys and the exceptions."""
-    if started.unit.value("ProtectSystem") != "strict" or started.partial or server.contained:
-        return
-    open_ = [each.lstrip("+-") for s in started.unit.all("ReadWritePaths") for each in s.text.split()]
-    open_ += [each.split(":")[-1] for s in started.unit.all("BindPaths") for each in s.text.split()]
-    for key, root in _FOLDERS.items():
-        open_ += [f"{root}/{each.split(':')[0]}" for s in started.unit.all(key) for each in s.text.split()]
-    open_ += ["/dev", "/proc"] + (["/tmp", "/var/tmp"] if started.unit.yes("PrivateTmp") else [])
-    for flag, word in zip(server.arguments, server.arguments[1:], strict=False):
-        path = PurePosixPath(str(word))
-        asked = str(flag) in _WRITTEN and path.is_absolute() and not word.unknown
-        if asked and not any(path.is_relative_to(each) for each in open_):
-            message = f"`ProtectSystem=strict` lets the server write no `{word}`"
-            way_out = f"add `ReadWritePaths={path.parent if str(flag) == '--log-file' else path}`"
-            yield started.finding(OUT_OF_SIGHT, word.start, message, way_out)
-
-
-def _cache(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    """Report downloads of a dynamic user, which has no HOME for them (man systemd.exec, DynamicUser=)."""
-    fetches = server.has("-hf", "-hfr", "--hf-repo", "-mu", "--model-url") or (server.program == "vllm" and server)
-    if not fetches or server.contained or _CACHES & set(server.settings) or started.partial:
-        return
-    if started.unit.yes("DynamicUser"):
-        setting = started.unit.last("DynamicUser")
-        assert setting is not None
-        message = "a dynamic user has no home for downloads"
-        way_out = "add `CacheDirectory=llama` and `Environment=LLAMA_CACHE=/var/cache/llama`"
-        if server.program == "vllm":
-            way_out = "add `CacheDirectory=vllm` and `Environment=HF_HOME=/var/cache/vllm`"
-        yield started.finding(OUT_OF_SIGHT, setting.at, message, way_out)
 
 
 def _paths(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
@@ -259,14 +218,6 @@ def _paths(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
         if not folder and not started.partial and not re.match(r"[/~%$\u201c\u2018-]", str(word)):
             message = f"`{word}` is relative to `/`: a service starts there, unless `WorkingDirectory=` names a folder"
             yield started.finding(OUT_OF_SIGHT, word.start, message, "write the whole path, from `/` on")
-    for key in ("WorkingDirectory", "EnvironmentFile"):
-        for setting in started.unit.all(key):
-            home = key == "WorkingDirectory" and re.fullmatch(r"-?~", setting.text)
-            if not home and not re.match(r"-?[/%]", setting.text):
-                message = f"`{setting.text}` is not absolute, and systemd refuses it"
-                quoted = setting.text[0] in "\"'" and setting.text[1:2] == "/"
-                way_out = "leave the quotes out" if quoted else "write the whole path, from `/` on"
-                yield started.finding(OUT_OF_SIGHT, setting.at, message, way_out)
     folders = [Word(each.value, each.at) for each in started.unit.all("WorkingDirectory")]
     yield from _hidden(started, [*paths, *started.words[:1], *folders])
 
@@ -322,10 +273,6 @@ def _readiness(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]
     if watchdog and watchdog.text not in {"0", "infinity"} and not server.contained:
         message = f"`WatchdogSec=`: {server.program} never notifies systemd's watchdog, and is killed after that time"
         yield started.finding(NEVER_STARTED, watchdog.start, message, "leave it out, and check /health by a timer")
-    starts = started.unit.all("ExecStart")
-    if len(starts) > 1 and started.unit.value("Type") != "oneshot":
-        message = "a second `ExecStart` is refused: a service has one, unless an empty `ExecStart=` resets the first"
-        yield started.finding(NEVER_STARTED, starts[1].start, message, "keep one of them; a unit for each server")
 
 
 def _saving(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
@@ -419,10 +366,6 @@ def _unreachable(started: StartedUnit, server: ServerCommand) -> Iterator[Findin
         yield started.finding(
             OUT_OF_SIGHT, setting.at, message, "leave it out, or listen on a socket: `--host /run/….sock`"
         )
-    families = unit.last("RestrictAddressFamilies")
-    if families and not families.text.startswith("~") and "AF_INET" not in families.text and families.text != "none":
-        message = "without AF_INET the server opens no port"
-        yield started.finding(OUT_OF_SIGHT, families.at, message, f"write `{families.text} AF_INET AF_INET6`")
     denied = unit.last("IPAddressDeny")
     if denied and denied.text in {"any", "0.0.0.0/0"} and not unit.all("IPAddressAllow") and not started.partial:
         message = "`IPAddressDeny=` refuses all clients, also on the host itself"

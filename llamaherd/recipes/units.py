@@ -6,12 +6,9 @@ src/basic/env-util.c (replace_env_argv), man systemd.syntax, systemd.service (CO
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 
 from llamaherd.recipes.commands import EMPTY, Position, Text, Word, is_veiled, joined, unveil, word_of
 
@@ -42,8 +39,6 @@ class Unit:
 
     settings: tuple[Setting, ...]
     sections: tuple[tuple[str, Position], ...]
-    unread: tuple[tuple[str, Position], ...]
-    """Lines that are neither a section nor a setting; systemd skips them."""
 
     def all(self, key: str, section: str = "Service") -> tuple[Setting, ...]:
         """Return the settings of a list, such as `Environment`: an empty one removes all before it.
@@ -71,30 +66,19 @@ class Unit:
         return self.value(key).lower() in {"1", "yes", "y", "true", "t", "on"}
 
 
-@cache
-def known_keys() -> Mapping[str, Mapping[str, str]]:
-    """Return every key by section, from systemd's own table."""
-    table = files("llamaherd.recipes").joinpath("data/systemd.json").read_text(encoding="utf-8")
-    sections: Mapping[str, Mapping[str, str]] = json.loads(table)["sections"]
-    return sections
-
-
 def read_unit(text: Text) -> Unit:
     """Return the settings of a unit, in order."""
     settings: list[Setting] = []
     sections: list[tuple[str, Position]] = []
-    unread: list[tuple[str, Position]] = []
     for line in _logical_lines(text):
         header = re.fullmatch(r"\[([^\]]*)\]", line.chars)
         key, equals, _ = line.chars.partition("=")
         if header:
             sections.append((header[1], line.at[0]))
-        elif not equals or not key.strip():
-            unread.append((line.chars, line.at[0]))
-        else:
+        elif equals and key.strip():
             section = sections[-1][0] if sections else ""
             settings.append(Setting(section, key.strip(), _stripped(line, len(key) + 1), line.at[0]))
-    return Unit(tuple(settings), tuple(sections), tuple(unread))
+    return Unit(tuple(settings), tuple(sections))
 
 
 def _logical_lines(text: Text) -> Iterator[Text]:
@@ -188,16 +172,13 @@ def _split(text: Text) -> Iterator[tuple[Text, bool]]:
         yield joined(kept), quoted
 
 
-def unit_environment(unit: Unit) -> tuple[dict[str, Word], list[Word]]:
-    """Return the variables that `Environment=` sets, and the words there that set none."""
+def unit_environment(unit: Unit, section: str = "Service") -> dict[str, Word]:
+    """Return the variables that `Environment=` sets."""
     found: dict[str, Word] = {}
-    stray: list[Word] = []
-    for setting in unit.all("Environment"):
+    for setting in unit.all("Environment", section):
         for raw, _ in _split(setting.value):
             name, equals, value = raw.chars.partition("=")
             start = raw.at[0] if raw.at else setting.at
             if equals and re.fullmatch(r"[A-Za-z_]\w*", name):
                 found[name] = word_of(raw.cut(len(raw.chars) - len(value), len(raw.chars)), start)
-            elif not is_veiled(raw.chars):
-                stray.append(Word(raw, start))
-    return found, stray
+    return found

@@ -156,5 +156,7 @@ def test_what_keeps_the_virtual_machine_keeps_no_distribution() -> None:
     assert "LH283" in str(alone)
     assert found("[wsl2]\nvmIdleTimeout=-1\n[general]\ninstanceIdleTimeout=-1\n") == []
     assert found("[wsl2]\nvmIdleTimeout=60000\n") == []
+    (longer,) = found("[wsl2]\nvmIdleTimeout=600000\n")
+    assert "LH283" in str(longer)
     (seconds,) = found("[wsl2]\nvmIdleTimeout=60\n")
     assert "vmIdleTimeout=60000" in str(seconds)

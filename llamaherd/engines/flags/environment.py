@@ -28,7 +28,9 @@ PRESENT: Mapping[str, frozenset[str]] = {
 ik_llama.cpp 8337e4cd3: ggml-cuda.cu:179-5499, llama.cpp:577)."""
 NO_PEERS = "build with -DGGML_CUDA_NO_PEER_COPY=ON instead"
 ABSENT: Mapping[str, Mapping[str, str]] = {
-    "ik_llama.cpp": {"GGML_CUDA_P2P": NO_PEERS, "GGML_CUDA_NO_PEER_COPY": NO_PEERS}
+    # A switch of 2025 that no catalogue's version has: the cache is always written by rows.
+    "llama.cpp": {"LLAMA_SET_ROWS": "leave it out: it is always so"},
+    "ik_llama.cpp": {"GGML_CUDA_P2P": NO_PEERS, "GGML_CUDA_NO_PEER_COPY": NO_PEERS},
 }
 OF_CUDA = (
     *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_CACHE_PATH", "CUDA_CACHE_DISABLE"),

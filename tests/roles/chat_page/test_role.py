@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 import subprocess
-from importlib.resources import files
 from pathlib import Path
 
 import jsonschema
@@ -34,6 +33,8 @@ from tests.support.gateway import KEYS, fleet_of
 from tests.support.ours import inspect_text, parse_state, plan, refusals, show_plan
 from tests.support.recording import input_of
 from tests.support.rigs import DIGEST, changed, converged, cpu_rig
+
+SPEC = Path(__file__).parents[2] / "data" / "compose-spec.json"
 
 TASK = "chat_page | a page that people chat on"
 TAG = "registry.example/open-webui:v0.12.4"
@@ -196,7 +197,7 @@ def test_its_compose_file_says_what_is_meant(rig: Rig, wanted: Plan, tmp_path: P
     made = (secured(rig, tmp_path) if safe else wanted).chat
     assert made
     text = made.file.text
-    schema = json.loads(files("llamaherd.recipes").joinpath("data/compose-spec.json").read_text(encoding="utf-8"))
+    schema = json.loads(SPEC.read_text(encoding="utf-8"))
     jsonschema.Draft7Validator(schema).validate(yaml.safe_load(text))
     service = yaml.safe_load(text)["services"]["page"]
     assert (service["read_only"], service["cap_drop"], service["user"]) == (True, ["ALL"], f"{CHAT_USER}:{CHAT_USER}")

@@ -1,0 +1,92 @@
+"""Quadlets: `.container` units, as podman reads them (podman 5, man podman-systemd.unit)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from llamaherd.diagnostics.findings import Place
+from llamaherd.inventory.yaml_file import UNREADABLE
+from llamaherd.recipes import containers, docker_run, unit_rules, unit_service, units
+from llamaherd.recipes.commands import Text, Word, positioned, unveil, word_of
+from llamaherd.recipes.containers import Container, bind_of_mount, bind_of_volume, published_port, word_at
+from llamaherd.recipes.recipe import Recipe, engine_of
+
+_SECTION = "Container"
+
+
+def is_quadlet(text: str) -> bool:
+    """Return whether a text is a container's unit: it has a section `[Container]` with an image."""
+    return bool(re.search(r"^\[Container\]\s*$", text, re.MULTILINE) and re.search(r"^Image\s*=", text, re.MULTILINE))
+
+
+def check_text(file: Path, text: str) -> Recipe:
+    """Return the recipe of a `.container` file."""
+    unit = units.read_unit(positioned(text))
+    image = unit.last("Image", _SECTION)
+    if image is None:
+        message = "cannot read this file: it has no `Image=` under `[Container]`"
+        return Recipe((UNREADABLE.at(Place(file), message, "name the image that the container is of"),))
+    started = unit_rules.StartedUnit(file, unit)
+    recipe = Recipe(tuple(unit_rules.check_unit(started)))
+    container = replace(_container(unit, image), engine=engine_of(text))
+    recipe += containers.recipe_of(file, container)
+    if recipe.servers:
+        recipe += Recipe(tuple(unit_service.check_boot(started)))
+    return recipe
+
+
+def _container(unit: units.Unit, image: units.Setting) -> Container:
+    ports = unit.all("PublishPort", _SECTION)
+    network = unit.last("Network", _SECTION)
+    health, exec_, entry = (unit.last(key, _SECTION) for key in ("HealthCmd", "Exec", "Entrypoint"))
+    # PodmanArgs are options of `podman run`, before the image.
+    more = tuple(word for each in unit.all("PodmanArgs", _SECTION) for word in units.words(each.value, {}))
+    extra = docker_run.container_of((*more, word_of(image.value)))
+    volumes, mounts = unit.all("Volume", _SECTION), unit.all("Mount", _SECTION)
+    devices = [
+        each.text for each in unit.all("AddDevice", _SECTION) if "nvidia" in each.text or "/dev/dri" in each.text
+    ]
+    gpu_names = [each.rpartition("=")[2] for each in devices if "nvidia.com/gpu=" in each]
+    every = unit.all("Volume", _SECTION) + mounts
+    targets = [target for each in every if (target := _target(unveil(each.text)))]
+    binds = [bind_of_volume(unveil(each.text)) for each in volumes] + [
+        bind_of_mount(unveil(each.text)) for each in mounts
+    ]
+    assert extra
+    return Container(
+        image=word_of(image.value),
+        command=units.words(exec_.value, {}) if exec_ else (),
+        entrypoint=tuple(_program(entry)) if entry else None,
+        ports=tuple(published_port(unveil(each.text), each.at) for each in ports) + extra.ports,
+        environment={**extra.environment, **units.unit_environment(unit, _SECTION)},
+        gpu=bool(devices) or extra.gpu,
+        host_network=network.at if network and network.text == "host" else extra.host_network,
+        healthcheck=(unveil(health.text), health.at) if health else extra.healthcheck,
+        mounts=(*targets, *(extra.mounts or ())),
+        binds=tuple(bind for bind in binds if bind) + extra.binds,
+        memlock=any("memlock" in each.text for each in unit.all("Ulimit", _SECTION)) or extra.memlock,
+        shares_memory=bool(unit.value("ShmSize", _SECTION)) or extra.shares_memory,
+        memory=unveil(unit.value("Memory", _SECTION)) or extra.memory,
+        built=image.text.endswith((".build", ".image")),
+        settings_elsewhere=any(unit.all(key, _SECTION) for key in ("EnvironmentFile", "Secret"))
+        or extra.settings_elsewhere,
+        cards=len(gpu_names) if gpu_names and "all" not in gpu_names else extra.cards,
+        style="quadlet",
+    )
+
+
+def _program(entry: units.Setting) -> Iterator[Word]:
+    if entry.text.startswith("["):
+        yield from (word_at(each, entry.at) for each in re.findall(r'"((?:[^"\\]|\\.)*)"', entry.text))
+    elif entry.text:
+        yield word_of(Text(entry.text, entry.value.at))
+
+
+def _target(volume: str) -> str | None:
+    """Return the path in the container of a volume or mount."""
+    named = re.search(r"(?:^|,)(?:target|destination|dst)=([^,]+)", volume)
+    parts = volume.split(":")
+    return named[1] if named else parts[1] if len(parts) > 1 else parts[0] or None
