@@ -113,6 +113,7 @@ from llamaherd.checks.virtual_address import (
     check_pair_addresses,
     check_private_address,
 )
+from llamaherd.checks.vllm import check_vllm_memory, check_vllm_model
 from llamaherd.checks.wsl import (
     check_memory_reclaim,
     check_windows_paths,
@@ -171,7 +172,7 @@ CHECKS: tuple[RigCheck, ...] = (
     *(check_command_line, check_paths, check_abilities, check_sidecar_models, check_vocabularies),
     *(check_prediction_heads, check_training_context, check_experts, check_loadable, check_drafting_gain),
     *(check_tasks, check_task_keys),
-    *(check_slots, check_memory, check_uncounted_memory),
+    *(check_slots, check_memory, check_uncounted_memory, check_vllm_memory, check_vllm_model),
 )
 
 

@@ -368,7 +368,8 @@ def locked_facts(rig: Rig, lock: Lock | None, unlocked: Mapping[str, Header] = M
     models = rig.models.items()
     headers = {name: header for name, model in models if (header := lock.header(model))}
     projectors = {name: size for name, model in models if (size := lock.projector_size(model))}
-    return rig_facts(rig, {**unlocked, **headers}, projectors)
+    shapes = {name: shape for name, model in models if (shape := lock.shape(model))}
+    return rig_facts(rig, {**unlocked, **headers}, projectors, shapes)
 
 
 def _unreadable_models(document: Document, faults: Mapping[str, str]) -> Iterator[Finding]:
