@@ -11,7 +11,7 @@ from types import MappingProxyType
 from pydantic import ValidationError
 
 from llamaherd.checks.context import FleetContext, RigContext
-from llamaherd.checks.files import absent_files, find_unsafe_files
+from llamaherd.checks.files import absent_files, find_unsafe_files, guessed_keys
 from llamaherd.checks.mistakes import UNKNOWN_KEY, mistakes
 from llamaherd.checks.registry import CHECKS, FLEET_CHECKS
 from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, Place, nearest
@@ -255,6 +255,7 @@ def survey_fleet(
         facts[rig.rig] = locked_facts(with_server_keys(rig, keys), lock, local.headers)
         findings.extend(_rig_findings(facts[rig.rig], whole, around, frozenset(read.others)))
         findings.extend(absent_files(rig, whole, "error" if deploying else "warning"))
+        findings.extend(guessed_keys(rig, whole))
     if edit is None:
         findings.extend(fleet_findings(of_fleet, around, frozenset(read.others), keys, deploying=deploying))
     ordered = tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.place))

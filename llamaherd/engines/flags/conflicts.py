@@ -11,7 +11,12 @@ from collections.abc import Iterator
 from llamaherd.diagnostics.findings import Rule
 from llamaherd.diagnostics.spelling import misspelled_name
 from llamaherd.engines import vllm
-from llamaherd.engines.flags.access import find_missing_encryption, find_openings, find_wrong_addresses
+from llamaherd.engines.flags.access import (
+    find_guessed_keys,
+    find_missing_encryption,
+    find_openings,
+    find_wrong_addresses,
+)
 from llamaherd.engines.flags.arguments import NO_NUMBER
 from llamaherd.engines.flags.definitions import Catalogue
 from llamaherd.engines.flags.drafting import (
@@ -539,5 +544,6 @@ FINDERS: tuple[ConflictFinder, ...] = (
         find_wrong_addresses,
         find_missing_encryption,
         find_openings,
+        find_guessed_keys,
     ),
 )
