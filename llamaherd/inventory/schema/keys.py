@@ -153,6 +153,7 @@ EXAMPLES: Mapping[str, str] = {
     "Source.overlay": "{cmake/build-info.cmake: 'set(BUILD_NUMBER 1)'}",
     "Source.version": "{number: 11434}",
     "Store.path": "/srv/models",
+    "Store.mount": "true",
     "Store.from": "[hub, /mnt/usb/models]",
     "Store.bandwidth": "8MB/s",
     "Store.connections": "8",
