@@ -18,6 +18,7 @@ import re
 import sys
 import threading
 import traceback
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ from benchmarks.gpu_rigs_rows import PROMPT, again, planned, written
 from benchmarks.gpu_servers import ServerError, complete, running, smi
 from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.plan import InstancePlan
+from llamaherd.plan.task import longest_input, planned_task, task_path
 
 MIB = 1 << 20
 ROOM, SPARE = 76_000, 1500
@@ -50,16 +52,19 @@ class Bench:
     prompt: int
 
     def measure(self, name: str, case: Case, chosen: Sequence[int], planned: InstancePlan) -> dict[str, Any]:
-        """A row of one case on the chosen GPUs. Raises ServerError."""
+        """A row of one case on the chosen GPUs, or on the CPU. Raises ServerError."""
         log = self.folder / f"{name}.log"
         visible = ",".join(map(str, chosen))
         environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible}
         with running(self.programs[case.engine] / "llama-server", planned, log, environment) as process:
             ram = [resident(process.pid)]
             for start in range(3):
-                _read(planned, int(case.keys.get("parallel", 1)), self.prompt, start)
+                if planned_task(planned) == "chat":
+                    _read(planned, int(case.keys.get("parallel", 1)), self.prompt, start)
+                else:
+                    fill_batch(planned)
                 ram.append(resident(process.pid))
-            taken = _taken(process.pid)
+            taken = _taken(process.pid) if chosen else Counter[int]()
         return {
             "case": name,
             "server": vars(case),
@@ -93,6 +98,21 @@ def _read(server: InstancePlan, slots: int, prompt: int, start: int) -> None:
         prompts = [[(7 * start + slot + place) % 200 for place in range(length)] for slot in range(slots)]
         for answer in [pool.submit(complete, url, prompt, cache=True) for prompt in prompts]:
             answer.result()
+
+
+def fill_batch(server: InstancePlan) -> None:
+    """Send every slot of a server of embeddings or rerank an input that is as long as it takes. Raises ServerError."""
+    task, slots = planned_task(server), server.endpoint.streams
+    tokens = min(longest_input(server), server.context // slots) - 8
+    texts = [chr(ord("a") + slot % 26) * tokens for slot in range(slots)]
+    body = {"query": "a", "documents": texts} if task == "rerank" else {"input": texts}
+    url = server.endpoint.url(task_path(server.endpoint, task))
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=600) as answer:
+            answer.read()
+    except OSError as error:
+        raise ServerError(f"the server did not answer: {error}") from error
 
 
 def _taken(pid: int) -> Counter[int]:
@@ -159,6 +179,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--prompt", type=int, default=PROMPT, help="tokens that are read in every slot")
     parser.add_argument("--drawn", type=int, metavar="SEED", help="measure servers that are drawn by chance")
     parser.add_argument("--count", type=int, default=60, help="how many are drawn of each engine")
+    parser.add_argument("--cpu", action="store_true", help="measure on the CPU, RAM alone")
     parser.add_argument("--lanes", type=int, default=6, help="servers beside each other")
     parser.add_argument("case", nargs="*")
     asked = parser.parse_args()
@@ -175,7 +196,8 @@ def main() -> int:
         return 0
     asked.folder.mkdir(parents=True, exist_ok=True)
     programs = {"llama.cpp": asked.llama, "ik_llama.cpp": asked.ik}
-    found = tuple((name, size, capability) for name, size, capability in smi("gpu", "name,memory.total,compute_cap"))
+    gpus = [] if asked.cpu else smi("gpu", "name,memory.total,compute_cap")
+    found = tuple((name, size, capability) for name, size, capability in gpus)
     bench = Bench({kind: path for kind, path in programs.items() if path}, asked.folder, found, asked.prompt)
     cases = _chosen(asked, bench)
     paths = {model: written(asked.folder, model) for model in dict.fromkeys(case.model for case in cases.values())}

@@ -19,7 +19,19 @@ from benchmarks.memory_shapes import (
     qwen35_27b,
     with_experts,
 )
-from benchmarks.memory_shapes_embedding import bge_m3, qwen3_embedding
+from benchmarks.memory_shapes_embedding import (
+    bge_m3,
+    bge_reranker,
+    embedding_gemma,
+    jina_v2,
+    jina_v3,
+    minilm,
+    modern_bert,
+    nomic_embed,
+    qwen3_embedding,
+    qwen3_embedding_8b,
+    qwen3_reranker,
+)
 from tests.support.gguf_files import QWEN_35B, QWEN_122B, QWEN_MERGES, QWEN_TOKENS, Model, llama, llama_70b, qwen
 
 _QWEN = partial(qwen, tokens=QWEN_TOKENS, merges=QWEN_MERGES)
@@ -46,6 +58,15 @@ MODELS: Mapping[str, Model] = {
     "Qwen3 30B-A3B, 40 experts": with_experts(qwen3_30b(), 40),
     "Qwen3 Embedding 0.6B": qwen3_embedding(),
     "bge m3": bge_m3(),
+    "Qwen3 Embedding 8B": qwen3_embedding_8b(),
+    "Qwen3 Reranker 0.6B": qwen3_reranker(),
+    "bge Reranker v2 m3": bge_reranker(),
+    "all-MiniLM-L6-v2": minilm(),
+    "Nomic Embed v1.5": nomic_embed(),
+    "Jina Embeddings v2 base": jina_v2(),
+    "Jina Embeddings v3": jina_v3(),
+    "GTE ModernBERT base": modern_bert(),
+    "EmbeddingGemma 300M": embedding_gemma(),
 }
 
 
@@ -191,4 +212,32 @@ FILLED: Mapping[str, Case] = {
 }
 """Servers whose context is to be filled, with `--prompt 40000`: some scratch memory grows with what is in it."""
 
-CASES: Mapping[str, Case] = {**LLAMA, **IK, **HELD_OUT, **FILLED}
+_EMBEDS, _RANKS = {"serve": "embeddings"}, {"serve": "rerank"}
+
+
+def _batch(tokens: int) -> Mapping[str, int]:
+    return {"context": tokens, "batch": tokens, "ubatch": tokens}
+
+
+TASKS: Mapping[str, Case] = _cases(
+    "llama.cpp",
+    {
+        "embed-qwen06": ("Qwen3 Embedding 0.6B", 1, {**_EMBEDS, "context": 8192, "parallel": 4}),
+        "embed-qwen06-wide": ("Qwen3 Embedding 0.6B", 1, {**_EMBEDS, **_batch(4096)}),
+        "embed-qwen8": ("Qwen3 Embedding 8B", 1, {**_EMBEDS, "context": 16_384, "ubatch": 1024, "parallel": 2}),
+        "embed-qwen8-2": ("Qwen3 Embedding 8B", 2, {**_EMBEDS, "context": 8192}),
+        "rank-qwen06": ("Qwen3 Reranker 0.6B", 1, {**_RANKS, "context": 8192, "parallel": 2, "ubatch": 2048}),
+        "embed-bge": ("bge m3", 1, {**_EMBEDS, **_batch(8192)}),
+        "embed-bge-small": ("bge m3", 1, {**_EMBEDS, "context": 2048, "parallel": 4}),
+        "rank-bge": ("bge Reranker v2 m3", 1, {**_RANKS, **_batch(2048)}),
+        "embed-minilm": ("all-MiniLM-L6-v2", 1, {**_EMBEDS, **_batch(512)}),
+        "embed-nomic": ("Nomic Embed v1.5", 1, {**_EMBEDS, **_batch(2048)}),
+        "embed-jina2": ("Jina Embeddings v2 base", 1, {**_EMBEDS, **_batch(8192)}),
+        "embed-jina3": ("Jina Embeddings v3", 1, {**_EMBEDS, **_batch(4096)}),
+        "embed-modern": ("GTE ModernBERT base", 1, {**_EMBEDS, **_batch(8192)}),
+        "embed-gemma": ("EmbeddingGemma 300M", 1, {**_EMBEDS, **_batch(2048)}),
+    },
+)
+"""Servers of embeddings and rerank: every slot gets an input as long as a batch."""
+
+CASES: Mapping[str, Case] = {**LLAMA, **IK, **HELD_OUT, **FILLED, **TASKS}

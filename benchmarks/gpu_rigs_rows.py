@@ -46,7 +46,7 @@ def rig_of(case: Case, path: Path, cards: Sequence[Sequence[str]]) -> Rig:
         }
         for index, (name, size, capability) in enumerate(cards)
     }
-    even = {"tensor_split": [1] * case.cards} if case.cards > 1 else {}
+    even = {"tensor_split": [1] * case.cards} if known and case.cards > 1 else {}
     keys = {**even, "threads": 8, "extra_args": ["-lv", "4"] if case.engine == "llama.cpp" else [], **case.keys}
     instance = {"engine": "engine", "model": "model", "port": free_port(), "on": list(known), **keys}
     ref = "b11434" if case.engine == "llama.cpp" else "67268c8fd"
@@ -55,7 +55,7 @@ def rig_of(case: Case, path: Path, cards: Sequence[Sequence[str]]) -> Rig:
             "rig": "bench",
             "connect": "local",
             "host": {"os": "ubuntu-24.04", "cpu": {"cores": 64}, "ram": "512GiB"},
-            "gpus": {"cuda": "13.0", "cards": known},
+            **({"gpus": {"cuda": "13.0", "cards": known}} if known else {}),
             "engines": {"engine": {"kind": case.engine, "ref": ref}},
             "models": {"model": {"file": str(path), "sha256": "0" * 64}},
             "instances": {"case": instance},

@@ -9,10 +9,11 @@ from pathlib import Path
 from llamaherd.checks.context import FleetContext
 from llamaherd.checks.gateway import SAME_KEY
 from llamaherd.diagnostics.findings import Finding, Rule, Severity
+from llamaherd.engines.flags.access import GUESSED_KEY, is_placeholder
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.authority import KEY as ROOT_KEY
 from llamaherd.inventory.authority import ROOT
-from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.schema import Rig, Secret
 from llamaherd.inventory.schema.fleet_file import Tls
 from llamaherd.inventory.schema.keys import value_at
 from llamaherd.inventory.yaml_file import Document
@@ -66,6 +67,22 @@ def absent_files(rig: Rig, document: Document, severity: Severity) -> Iterator[F
             help_ = _MADE.get(str(path[-2]), f"{relative}check the spelling, or fetch it first")
             what = f"{file} is a folder" if _is_folder(file) else f"there is no file {file}"
             yield MISSING_FILE.at(document.value(path), what, help_, wrong)
+
+
+def guessed_keys(rig: Rig, document: Document) -> Iterator[Finding]:
+    """Report placeholders as keys of servers that other machines reach (LH226), among keys that can be read."""
+    for name, instance in rig.instances.items():
+        if instance.api_key and not instance.loopback and _is_guessed(instance.api_key):
+            message = f"the key of `{name}` is a placeholder that everybody tries, and other machines reach the server"
+            help_ = "write another key there, such as the output of `openssl rand -hex 32`"
+            yield GUESSED_KEY.at(document.value(("instances", name, "api_key")), message, help_, WARNING)
+
+
+def _is_guessed(secret: Secret) -> bool:
+    try:
+        return is_placeholder(read_key(secret))
+    except UnreadableKeyError:
+        return False
 
 
 _MADE = {"api_key": "check the spelling, or make a key and write it there: `openssl rand -hex 32`"}
@@ -122,6 +139,11 @@ def find_unsafe_files(subject: FleetContext, absent: Severity) -> Iterator[Findi
             if (mode := _mode(file)) is not None and mode & 0o044:
                 message = f"other users of this machine may read {file} (mode {mode:o})"
                 yield OPEN_KEY.at(subject.value(*path), message, f"run `chmod 600 {file}`")
+        for name, user in gateway.users.items():
+            if _is_guessed(user.key):
+                message = f"the key of user `{name}` is a placeholder that everybody tries"
+                help_ = f"run `herd users rotate {name}`"
+                yield GUESSED_KEY.at(subject.value("users", name, "key"), message, help_, WARNING)
     yield from _of_servers(subject)
     yield from _of_alerts(subject, absent)
     yield from _twice(subject)

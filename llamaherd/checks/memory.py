@@ -51,12 +51,12 @@ def check_memory(subject: RigContext) -> Iterator[Finding]:
     """Report GPUs and RAM that are too full, and RAM that will be."""
     instances = subject.facts.sized
     yield from _gpus_full(subject, instances)
-    at_once = _at_once(subject, instances)
-    full = tuple(_ram_full(subject, at_once))
-    yield from full or _grows(subject, at_once)
+    loaded = at_once(subject, instances)
+    full = tuple(_ram_full(subject, loaded))
+    yield from full or _grows(subject, loaded)
 
 
-def _at_once(subject: RigContext, instances: Mapping[str, Sized]) -> dict[str, Sized]:
+def at_once(subject: RigContext, instances: Mapping[str, Sized]) -> dict[str, Sized]:
     """Return the instances that are in RAM at the same time: of a group the one that holds most, grown."""
     servers = subject.rig.servers.values()
     known = ([instances[name] for name in names if name in instances] for names in servers)

@@ -120,7 +120,9 @@ from llamaherd.checks.virtual_address import (
     check_pair_addresses,
     check_private_address,
 )
+from llamaherd.checks.vllm import check_vllm_memory, check_vllm_model
 from llamaherd.checks.wsl import (
+    check_default_wsl_memory,
     check_memory_reclaim,
     check_windows_paths,
     check_windows_profile,
@@ -175,11 +177,18 @@ CHECKS: tuple[RigCheck, ...] = (
         check_cache_types,
     ),
     *(check_performance_cores, check_threads, check_shared_cores, check_affinity),
-    *(check_wsl_memory, check_memory_reclaim, check_wsl_settings, check_windows_profile, check_windows_paths),
+    *(
+        check_wsl_memory,
+        check_default_wsl_memory,
+        check_memory_reclaim,
+        check_wsl_settings,
+        check_windows_profile,
+        check_windows_paths,
+    ),
     *(check_command_line, check_paths, check_abilities, check_sidecar_models, check_vocabularies),
     *(check_prediction_heads, check_training_context, check_experts, check_loadable, check_drafting_gain),
     *(check_tasks, check_task_keys),
-    *(check_slots, check_memory, check_uncounted_memory),
+    *(check_slots, check_memory, check_uncounted_memory, check_vllm_memory, check_vllm_model),
 )
 
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import PureWindowsPath
 
 from llamaherd.checks.context import RigContext
+from llamaherd.checks.memory import at_once
 from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.inventory.schema import LOCAL, Wsl
 from llamaherd.inventory.wslconfig import WSL_KEYS, check_conflicting_settings, check_setting
 from llamaherd.layout import DEFAULT_STORE
-from llamaherd.text.numbers import show_size
+from llamaherd.text.numbers import show_mib, show_size
 
 TOLERANCE = 0.08
 """The tolerance between two figures of one memory: 64GB and 64GiB are 7 % apart, and often mean the same."""
@@ -51,6 +52,34 @@ def check_wsl_memory(subject: RigContext) -> Iterator[Finding]:
         help_ = "write the same for `ram` as for `wsl.memory`, or correct that"
         place = subject.document.value(("host", "ram"))
         yield OTHER_RAM.at(place, f"`ram` is {show_size(host.ram)}, and {machine}", help_)
+
+
+HALF_OF_WINDOWS = Rule(
+    "LH084",
+    "A plan under WSL needs more than half of the declared memory, and `wsl.memory` is not set.",
+    why="""
+    Without `wsl.memory`, WSL gives Linux half of Windows' memory. `ram` is the memory that Linux has. If it was written
+    as Windows has it, the servers find half of it. `herd preflight` compares it with the host.
+    """,
+    example="""
+    host: {ram: 1GB, wsl: {}}
+    """,
+    fix="write `memory` under `wsl`, or verify with `free -m` under WSL that `ram` is what Linux has.",
+    severity="note",
+)
+
+
+def check_default_wsl_memory(subject: RigContext) -> Iterator[Finding]:
+    """Report a plan that needs more than half of `ram` where WSL decides how much Linux gets (LH084)."""
+    host = subject.rig.host
+    if host.wsl is None or host.wsl.memory or _setting(host.wsl, "wsl2", "memory"):
+        return
+    needed = sum(each.ram for each in at_once(subject, subject.facts.sized).values())
+    if needed > host.ram // 2:
+        message = f"the instances need {show_mib(needed)} of RAM, more than half of `ram`, and WSL gives Linux half of "
+        message += "Windows' memory"
+        help_ = f"write `memory: {host.ram >> 20}MiB` under `wsl`, or verify `ram` with `free -m` under WSL"
+        yield HALF_OF_WINDOWS.at(subject.document.value(("host", "ram")), message, help_)
 
 
 RECLAIMED = Rule(

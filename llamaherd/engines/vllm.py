@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from llamaherd.diagnostics.findings import Rule
 from llamaherd.engines.dialect import Scratch, Server, Traits
-from llamaherd.engines.flags.access import find_wrong_addresses
+from llamaherd.engines.flags.access import find_guessed_keys, find_wrong_addresses
 from llamaherd.engines.flags.effective import Conflict, ConflictFinder, EffectiveOptions, ServerContext
 from llamaherd.engines.flags.placement import TOO_MANY, find_gpu_order, find_hidden_gpus, visible_gpus
 from llamaherd.inventory.schema import Instance, Version
@@ -166,6 +166,7 @@ FINDERS: tuple[ConflictFinder, ...] = (
     find_gpu_order,
     find_hidden_gpus,
     find_wrong_addresses,
+    find_guessed_keys,
 )
 
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from llamaherd.gguf.folder import CONFIG, FolderShape
 from llamaherd.gguf.header import Header, spread, tensor_bytes
 from llamaherd.inventory.schema import Model
 from llamaherd.text.characters import harmful
@@ -141,7 +142,7 @@ class LockedFile(_Frozen):
 class LockedModel(_Frozen):
     """A model as declared (repo, revision, files, mmproj), its resolved values (commit, endpoint, files), its header.
 
-    `projector` is the file that `mmproj` names.
+    `projector` is the file that `mmproj` names. A folder for vLLM has a `shape` in place of a header.
     """
 
     repo: Repo
@@ -153,6 +154,7 @@ class LockedModel(_Frozen):
     shards: Annotated[tuple[LockedFile, ...], Field(min_length=1)]
     projector: LockedFile | None = None
     header: Header | None = None
+    shape: FolderShape | None = None
 
     @field_validator("shards")
     @classmethod
@@ -177,6 +179,11 @@ class LockedModel(_Frozen):
     def key(self) -> ModelKey:
         """The declaration that it was resolved from."""
         return self.repo, self.revision, self.files, self.mmproj
+
+    @property
+    def lacks_shape(self) -> bool:
+        """Return whether it was locked before shapes were."""
+        return self.shape is None and any(shard.path == CONFIG for shard in self.shards)
 
     @property
     def is_gguf(self) -> bool:
@@ -305,6 +312,11 @@ class Lock(_Frozen):
             return local.header if local else None
         locked = self.model(model)
         return locked.header if locked else None
+
+    def shape(self, model: Model) -> FolderShape | None:
+        """Return the shape of a model of safetensors as declared, if it is locked with one."""
+        locked = self.model(model)
+        return locked.shape if locked else None
 
     def projector_size(self, model: Model) -> int | None:
         """Return the bytes of a model's vision projector, if it has one and that is locked."""

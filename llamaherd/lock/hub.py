@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -15,6 +15,7 @@ from urllib.parse import quote
 from pydantic import TypeAdapter, ValidationError
 
 from llamaherd.diagnostics.findings import HubError
+from llamaherd.gguf.folder import CONFIG, INDEX, folder_shape
 from llamaherd.lock import HubUrl, LockedFile, LockedModel, LockedPage, contradiction
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
+    from llamaherd.bounded import BoundedClient
     from llamaherd.gguf.parse import Parsed
     from llamaherd.gguf.remote import HubPatience
 
@@ -269,9 +271,10 @@ def resolve(repo: str, revision: str, files: str, *, mmproj: str | None = None, 
     others = [file for file in info.siblings or [] if file is not projector]
     chosen = all_matching(others, repo, files) if whole else shards_of_one(others, repo, files)
     small = [file for file in chosen if file.lfs is None] if whole else []
-    fetched = _fetched(url, repo, info.sha or "", small)
+    bodies: dict[str, bytes] = {}
+    fetched = _fetched(url, repo, info.sha or "", small, bodies)
     try:
-        return LockedModel(
+        model = LockedModel(
             repo=repo,
             revision=revision,
             files=files,
@@ -287,6 +290,27 @@ def resolve(repo: str, revision: str, files: str, *, mmproj: str | None = None, 
             f"{url} describes {repo} in a way that cannot be locked: {problem}",
             "check `hf`, `revision` and `files` of this model, and that HF_ENDPOINT is a model hub",
         ) from None
+    return _shaped(model, bodies)
+
+
+def with_shape(model: LockedModel) -> LockedModel:
+    """Add the shape of a model that was locked without it, by its config.json and its index. Raise HubError."""
+    wanted = [shard for shard in model.shards if shard.path in (CONFIG, INDEX) and shard.size <= _MAX_SMALL]
+    bodies: dict[str, bytes] = {}
+    with in_sentences(_api(model.endpoint), model.repo, model.commit, TIMEOUT), _small_client() as client:
+        for shard in wanted:
+            bodies[shard.path] = _read_small(client, model.url(shard), shard.size)
+            if hashlib.sha256(bodies[shard.path]).hexdigest() != shard.sha256:
+                raise HubError(f"{model.url(shard)} has another sha256 than the lock", "run `herd lock --upgrade`")
+    return _shaped(model, bodies)
+
+
+def _shaped(model: LockedModel, bodies: Mapping[str, bytes]) -> LockedModel:
+    """Return the model with its shape, if its config.json describes one."""
+    if CONFIG not in bodies:
+        return model
+    sizes = {shard.path: shard.size for shard in model.shards}
+    return model.model_copy(update={"shape": folder_shape(bodies[CONFIG], bodies.get(INDEX), sizes)})
 
 
 def with_projector(model: LockedModel, mmproj: str | None) -> LockedModel:
@@ -367,10 +391,13 @@ def _api(url: str) -> HfApi:
     return HfApi(endpoint=url)
 
 
-def _fetched(url: str, repo: str, commit: str, files: Sequence[RepoSibling]) -> list[LockedFile]:
-    """Hash files whose sha256 the hub does not list. Raise HubError."""
-    from llamaherd.bounded import BoundedClient, Bounds
+def _fetched(
+    url: str, repo: str, commit: str, files: Sequence[RepoSibling], bodies: dict[str, bytes]
+) -> list[LockedFile]:
+    """Hash files whose sha256 the hub does not list, and put those that describe a model into `bodies`.
 
+    Raise HubError.
+    """
     if not files:
         return []
     sizes = [file.size or 0 for file in files]
@@ -381,25 +408,38 @@ def _fetched(url: str, repo: str, commit: str, files: Sequence[RepoSibling]) -> 
             "make `files` narrower, so that it matches the weights and the other files that the engine needs",
         )
     locked = []
-    bounds = Bounds(_MAX_SMALL, TIMEOUT)
-    with in_sentences(_api(url), repo, commit, TIMEOUT), BoundedClient(bounds) as client:
+    with in_sentences(_api(url), repo, commit, TIMEOUT), _small_client() as client:
         for file in files:
             address = f"{url}/{repo}/resolve/{commit}/{quote(file.rfilename)}"
-            token = token_for(address)
-            headers = {"Authorization": f"Bearer {token}"} if token else {}
-            digest, size = hashlib.sha256(), 0
-            with client.stream("GET", address, headers=headers) as answer:
-                if answer.status_code != 200:
-                    raise HubError(f"{address} returned status {answer.status_code}", "try again later")
-                for piece in answer.iter_raw():
-                    digest.update(piece)
-                    size += len(piece)
-                    if size > (file.size or 0):
-                        break
-            if size != file.size:
-                raise HubError(f"{address} has other than the {file.size} bytes that the hub lists", "try again")
-            locked.append(LockedFile(path=file.rfilename, size=size, sha256=digest.hexdigest()))
+            body = _read_small(client, address, file.size or 0)
+            if file.rfilename in (CONFIG, INDEX):
+                bodies[file.rfilename] = body
+            sha256 = hashlib.sha256(body).hexdigest()
+            locked.append(LockedFile(path=file.rfilename, size=len(body), sha256=sha256))
     return locked
+
+
+def _small_client() -> BoundedClient:
+    from llamaherd.bounded import BoundedClient, Bounds
+
+    return BoundedClient(Bounds(_MAX_SMALL, TIMEOUT))
+
+
+def _read_small(client: BoundedClient, address: str, size: int) -> bytes:
+    """Return a file that has this many bytes. Raise HubError."""
+    token = token_for(address)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    body = bytearray()
+    with client.stream("GET", address, headers=headers) as answer:
+        if answer.status_code != 200:
+            raise HubError(f"{address} returned status {answer.status_code}", "try again later")
+        for piece in answer.iter_raw():
+            body += piece
+            if len(body) > size:
+                break
+    if len(body) != size:
+        raise HubError(f"{address} has other than the {size} bytes that the hub lists", "try again")
+    return bytes(body)
 
 
 _PAGES = "buckets/ggml-org/llama-ui"

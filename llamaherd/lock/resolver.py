@@ -406,6 +406,9 @@ class _Run:
                 if model.header is None and model.is_gguf:
                     self.say(f"reading the headers of {len(model.shards)} files of {model.repo}")
                     model = hub.with_header(model)
+                if wanted.whole and model.lacks_shape:
+                    self.say(f"reading the shape of {model.repo}")
+                    model = hub.with_shape(model)
                 yield model
             except HubError as error:
                 self._failed(wanted, error)

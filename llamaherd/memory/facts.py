@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
 from llamaherd.engines import CommandLine, command_line, explicit_command, flags_of, reads_gguf
 from llamaherd.engines.flags.definitions import Catalogue
 from llamaherd.engines.threads import computes_on_cpu, shared_threads
+from llamaherd.gguf.folder import FolderShape
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.memory.estimate import Memory
@@ -102,12 +103,16 @@ class Sized:
 
 @dataclass(frozen=True)
 class RigFacts:
-    """A rig, the headers of its models, the bytes of vision projectors by name of model, and what follows from them."""
+    """A rig, the headers of its models, the bytes of vision projectors by name of model, and what follows from them.
+
+    `shapes` are those of models in folders of safetensors.
+    """
 
     rig: Rig
     headers: Mapping[str, Header]
     projectors: Mapping[str, int]
     instances: Mapping[str, InstanceFacts]
+    shapes: Mapping[str, FolderShape] = field(default_factory=dict)
 
     @cached_property
     def sized(self) -> Mapping[str, Sized]:
@@ -157,11 +162,15 @@ class RigFacts:
 
 
 def rig_facts(
-    rig: Rig, headers: Mapping[str, Header], projectors: Mapping[str, int] = MappingProxyType({})
+    rig: Rig,
+    headers: Mapping[str, Header],
+    projectors: Mapping[str, int] = MappingProxyType({}),
+    shapes: Mapping[str, FolderShape] = MappingProxyType({}),
 ) -> RigFacts:
     """Derive the facts of a rig, as far as its mistakes allow.
 
-    `headers` are those of its models and `projectors` the bytes of their vision projectors, both by name of model.
+    By name of model, `headers` are those of its models, `projectors` the bytes of their vision projectors, and `shapes`
+    those of models in folders of safetensors.
     """
     flags = {name: flags_of(engine) for name, engine in rig.engines.items()}
     commands = {
@@ -194,4 +203,4 @@ def rig_facts(
             memory=held,
             fault=fault,
         )
-    return RigFacts(rig, headers, projectors, instances)
+    return RigFacts(rig, headers, projectors, instances, shapes)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from pydantic import ValidationError
 
 from llamaherd.checks.context import FleetContext, RigContext
-from llamaherd.checks.files import absent_files, find_unsafe_files
+from llamaherd.checks.files import absent_files, find_unsafe_files, guessed_keys
 from llamaherd.checks.mistakes import UNKNOWN_KEY, mistakes
 from llamaherd.checks.registry import CHECKS, FLEET_CHECKS
 from llamaherd.diagnostics.findings import MOST_SHOWN, Finding, InventoryError, Place, nearest
@@ -263,6 +263,7 @@ def survey_fleet(
             _rig_findings(RigContext(facts[rig.rig], whole, around, frozenset(read.others), *of_fleet.known))
         )
         findings.extend(absent_files(rig, whole, "error" if deploying else "warning"))
+        findings.extend(guessed_keys(rig, whole))
     if edit is None:
         findings.extend(fleet_findings(of_fleet, around, frozenset(read.others), keys, deploying=deploying))
     ordered = tuple(sorted(dict.fromkeys(findings), key=lambda finding: finding.place))
@@ -374,7 +375,8 @@ def locked_facts(rig: Rig, lock: Lock | None, unlocked: Mapping[str, Header] = M
     models = rig.models.items()
     headers = {name: header for name, model in models if (header := lock.header(model))}
     projectors = {name: size for name, model in models if (size := lock.projector_size(model))}
-    return rig_facts(rig, {**unlocked, **headers}, projectors)
+    shapes = {name: shape for name, model in models if (shape := lock.shape(model))}
+    return rig_facts(rig, {**unlocked, **headers}, projectors, shapes)
 
 
 def _unreadable_models(document: Document, faults: Mapping[str, str]) -> Iterator[Finding]:

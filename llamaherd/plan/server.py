@@ -140,8 +140,9 @@ class ServerSpec(Planned):
 
     `program` is None for an image that starts by itself; it runs `command` then. `service` is its name in systemd and
     Docker, and `user` the user of its process. `folders` contain its models; they are mounted at the same paths, read
-    only. `host_network`: a container shares its host's network. `one_process`: if its process is idle, so is the whole
-    server. `start_seconds` is the longest time until it responds.
+    only. `mounts` are paths whose mounts a unit waits for. `host_network`: a container shares its host's network.
+    `one_process`: if its process is idle, so is the whole server. `start_seconds` is the longest time until it
+    responds.
     """
 
     rig: str
@@ -156,6 +157,7 @@ class ServerSpec(Planned):
     arguments: tuple[str, ...]
     environment: dict[str, str] = Field(default_factory=dict)
     folders: tuple[str, ...]
+    mounts: tuple[str, ...] = ()
     key: KeyFile | None
     gpus: ServerGpus | None
     endpoint: Endpoint

@@ -1,10 +1,9 @@
-"""The releases and builds of llama.cpp: their order, and the builds with known faults."""
+"""The releases and builds of llama.cpp, and their order."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
 Release = tuple[int, int, int]
 
@@ -41,28 +40,3 @@ def release_order(version: str) -> tuple[int, ...] | None:
         return (BUILDS[release],)
     later = [build for known, build in BUILDS.items() if known > release]
     return (later[0] - 1 if later else max(BUILDS.values()), *release)
-
-
-class BadBuild(NamedTuple):
-    """Builds that fail with a flag, from the first to the last; `value` is one of the words that the flag takes."""
-
-    first: int
-    last: int
-    flag: str
-    value: str
-    fault: str
-    source: str
-
-    @property
-    def named(self) -> str:
-        """The builds in words."""
-        return f"builds b{self.first} to b{self.last}"
-
-
-BAD_BUILDS = (BadBuild(10741, 10748, "--spec-type", "draft-mtp", "do not start", "ggml-org/llama.cpp#28196"),)
-
-
-def bad_builds(version: str) -> tuple[BadBuild, ...]:
-    """Return the rows that contain a version; none for a version that is not a build or release."""
-    place = release_order(version)
-    return tuple(each for each in BAD_BUILDS if place and (each.first,) <= place < (each.last + 1,))

@@ -10,6 +10,8 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from llamaherd.reference.known_faults import BAD_TOOLKITS
+
 Release = tuple[int, int]
 """A CUDA toolkit: (12, 8) is CUDA 12.8."""
 
@@ -56,10 +58,8 @@ DROPPED_SINCE: tuple[tuple[int, Release], ...] = ((50, (12, 0)), (75, (13, 0)))
 """Architectures below the number are gone since that toolkit: release notes of CUDA 12.0 (Kepler), and
 `nvcc --list-gpu-code` of 12.9 and 13.0 (Maxwell, Pascal, Volta)."""
 
-MISCOMPILING: frozenset[Release] = frozenset({(13, 2)})
-"""Toolkits with which IQ2 and IQ3 quants write gibberish, while 13.1 and 13.3 are fine (ggml-org/llama.cpp#21255 and
-#21371, unslothai/unsloth#4849).
-"""
+MISCOMPILING: frozenset[Release] = frozenset(each.version for each in BAD_TOOLKITS)
+"""Toolkits that compile wrong code."""
 
 DISTRIBUTION_GCC: Mapping[str, int] = {
     "debian-12": 12,

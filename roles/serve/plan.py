@@ -95,6 +95,7 @@ def server_spec(
         arguments=dialect.arguments(source),
         environment={**dialect.told(declared), **server_environment(rig, declared, build)},
         folders=tuple(dict.fromkeys(each.folder for each in models)),
+        mounts=(rig.store.path,) if rig.store.mount else (),
         key=KeyFile(path=str(KEYS / name), variable=dialect.key_variable) if declared.api_key else None,
         gpus=_gpus(rig, declared, start_seconds) if declared.on else None,
         endpoint=endpoint,

@@ -137,6 +137,29 @@ MISTAKES = {
 }
 
 
+@pytest.mark.parametrize(("key", "wanted"), [("changeme", ["LH226"]), ("sk-1234", ["LH226"]), ("8kx-attic", [])])
+def test_a_user_with_a_placeholder_as_key_is_reported(
+    survey: Found, tmp_path: Path, key: str, wanted: list[str]
+) -> None:
+    (tmp_path / "keys" / "ann").write_text(f"{key}\n")
+    found = survey()
+    assert codes(found) == wanted
+    assert key not in str(found.findings)
+
+
+@pytest.mark.parametrize(
+    ("key", "listen", "wanted"),
+    [("changeme", "0.0.0.0", ["warning"]), ("changeme", "127.0.0.1", []), ("9f86d081884c7d65", "0.0.0.0", [])],
+)
+def test_a_server_with_a_placeholder_as_key_is_reported_where_others_reach_it(
+    survey: Found, tmp_path: Path, key: str, listen: str, wanted: list[str]
+) -> None:
+    (tmp_path / "keys" / "chat").write_text(key)
+    keys = {"instances/chat/listen": listen, "instances/chat/api_key": {"file": "keys/chat"}}
+    found = survey(box=changed(cpu_rig(), keys))
+    assert [each.severity for each in found.findings if each.code == "LH226"] == wanted
+
+
 @pytest.mark.parametrize(
     ("chat", "drafter", "wanted"),
     [

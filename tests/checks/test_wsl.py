@@ -6,12 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from benchmarks.memory_shapes_embedding import bge_m3
+from llamaherd.checks.context import RigContext
+from llamaherd.checks.wsl import check_default_wsl_memory
 from llamaherd.inventory.schema import Rig
+from llamaherd.inventory.yaml_file import read_yaml
+from llamaherd.memory.facts import rig_facts
 from tests.support.checking import Case, assert_said, findings_of
+from tests.support.headers import header
 from tests.support.rigs import DIGEST, Declared, changed, cpu_rig, gpu_rig
 from tests.support.sample import ALL
 
@@ -241,3 +248,29 @@ def test_whatever_the_models_accept_the_checks_take(tmp_path: Path, declared: De
 
 def test_a_rig_without_cards(tmp_path: Path) -> None:
     assert [finding.code for finding in findings_of(cpu_rig(), tmp_path)] == []
+
+
+@pytest.mark.parametrize(
+    ("ram", "wsl", "codes"),
+    [
+        ("3GiB", {}, ["LH084"]),
+        ("3GiB", {"memory": "3GiB"}, []),
+        ("3GiB", {"settings": {"wsl2": {"memory": "3GB"}}}, []),
+        ("3GiB", None, []),
+        ("64GiB", {}, []),
+    ],
+)
+def test_a_plan_that_needs_more_than_half_of_the_memory_needs_a_word(
+    tmp_path: Path, ram: str, wsl: dict[str, Any] | None, codes: list[str]
+) -> None:
+    """bge m3 in RAM takes 1.2 GB of weights, and some hundred MB of outputs."""
+    model = next(iter(cpu_rig()["models"]))
+    instance = {"engine": "main", "model": model, "context": 512, "port": 8080, "serve": "embeddings"}
+    rig = changed(cpu_rig(), {"host/ram": ram, "host/wsl": wsl})
+    rig["instances"] = {"one": instance}
+    file = tmp_path / "rig.yaml"
+    file.write_text(yaml.safe_dump(rig))
+    subject = RigContext(rig_facts(Rig.model_validate(rig), {model: header(bge_m3())}), read_yaml(file))
+    found = list(check_default_wsl_memory(subject))
+    assert [each.code for each in found] == codes
+    assert all(each.severity == "note" for each in found)

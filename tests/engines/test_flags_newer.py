@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from llamaherd.lock.apply import pinned
 from llamaherd.recipes import examine
 from llamaherd.recipes.recipe import recipe_version
 from llamaherd.reference import releases
-from llamaherd.reference.releases import BAD_BUILDS, bad_builds
+from llamaherd.reference.known_faults import BAD_BUILDS, BAD_TOOLKITS, bad_builds
 from tests.support.rigs import changed, cpu_rig
 
 NEWEST = catalogues("llama.cpp")[-1]
@@ -244,6 +245,8 @@ def test_builds_that_do_not_start_with_a_head(version: str, bad: bool, tmp_path:
     assert ("LH177" in {one.code for one in examine(script)}) is bad
 
 
-def test_rows_of_bad_builds_are_in_order() -> None:
+def test_rows_of_known_faults_are_in_order_and_dated() -> None:
     assert all(bad.first <= bad.last and "#" in bad.source for bad in BAD_BUILDS)
+    assert all(bad.version < bad.mended and "#" in bad.source for bad in BAD_TOOLKITS)
+    assert all(re.fullmatch(r"20\d\d-\d\d(-\d\d)?", bad.reported) for bad in (*BAD_BUILDS, *BAD_TOOLKITS))
     assert bad_builds("main") == ()

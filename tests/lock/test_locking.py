@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -397,6 +398,41 @@ def test_vllm_gets_every_file_that_matches(world: World) -> None:
     assert sum("/resolve/" in request.path for request in world.hub.requests) == 2
     # Without vLLM it is one GGUF model or nothing.
     assert not world.lock(world.rig(models=models)).ok
+
+
+SERVED_WHOLE = {"one": {"engine": "vllm", "model": "tiny", "context": 4096, "port": 8001, "backend": "compose"}}
+CONFIG = {"architectures": ["TinyForCausalLM"], "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_the_shape_of_a_folder_is_locked(world: World, small: bool) -> None:
+    """The hub keeps sums of large files alone; the small ones are read anyway."""
+    index = json.dumps({"weight_map": {"a": "model.safetensors"}}).encode()
+    files = {**SAFETENSORS, "config.json": json.dumps(CONFIG).encode(), "model.safetensors.index.json": index}
+    world.hub.push(VLLM_REPO, {**files, "other.safetensors": b"y" * 500})
+    world.hub.not_lfs |= {"config.json", "model.safetensors.index.json"} if small else set()
+    document = world.rig(models={"tiny": {"hf": VLLM_REPO, "files": "*"}}, instances=SERVED_WHOLE)
+    (model,) = world.lock(document).lock.models
+    assert model.shape is not None
+    assert (model.shape.architecture, model.shape.weights, model.shape.layers) == ("TinyForCausalLM", 9000, 2)
+    assert (model.shape.kv_heads, model.shape.head_width) == (4, 16)
+
+
+def test_a_lock_of_before_gets_the_shape_at_the_same_commit(world: World) -> None:
+    world.hub.push(VLLM_REPO, {**SAFETENSORS, "config.json": json.dumps(CONFIG).encode()})
+    document = world.rig(models={"tiny": {"hf": VLLM_REPO, "files": "*"}}, instances=SERVED_WHOLE)
+    new = world.lock(document)
+    (model,) = new.lock.models
+    before = new.lock.model_copy(update={"models": (model.model_copy(update={"shape": None}),)})
+    world.hub.push(VLLM_REPO, {"config.json": b"{}"})
+    assert world.lock(document, old=before) == new
+    assert lock.read_lock_file(written(world.folder, new.lock)) == new.lock
+
+
+def written(folder: Path, made: Lock) -> Path:
+    file = folder / "herd.lock"
+    lock.write_lock(file, made)
+    return file
 
 
 def test_vllm_files_that_cannot_be_had_are_said(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -20,6 +21,7 @@ from llamaherd.cli.herd import main
 from llamaherd.diagnostics.findings import Finding, InventoryError, Rule
 from llamaherd.engines import DIALECTS, Server
 from llamaherd.engines.flags import catalogues
+from llamaherd.gguf.folder import folder_shape
 from llamaherd.gguf.header import Header, TensorGroup
 from llamaherd.inventory.schema import Draft, Fleet, Instance, Rig
 from llamaherd.inventory.schema.fleet_file import FleetFile
@@ -123,8 +125,20 @@ def locked() -> Lock:
         shards=(LockedFile(path="35b.gguf", size=17_216_897_024, sha256="0" * 64),),
         header=large,
     )
+    config = {"architectures": ["Qwen3ForCausalLM"], "num_hidden_layers": 36, "num_attention_heads": 32}
+    config |= {"num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40960, "dtype": "bfloat16"}
+    weights = LockedFile(path="model.safetensors", size=16_381_516_776, sha256="0" * 64)
+    folder = LockedModel(
+        repo="Qwen/Qwen3-8B",
+        revision="main",
+        files="*",
+        commit="0" * 40,
+        endpoint="https://hub.lan",
+        shards=(weights,),
+        shape=folder_shape(json.dumps(config).encode(), None, {weights.path: weights.size}),
+    )
     file = LockedLocal(sha256=declared["small"]["sha256"], size=291_545_280, data_offset=0, header=small)
-    return Lock(models=(model,), files=(file,))
+    return Lock(models=(model, folder), files=(file,))
 
 
 def findings_of(example: str, language: str, base: str, folder: Path) -> tuple[Finding, ...]:

@@ -49,7 +49,7 @@ class Model:
 
     architecture: str
     name: str
-    parameters: Mapping[str, int | float | str | tuple[int, ...]]
+    parameters: Mapping[str, int | float | str | tuple[int, ...] | tuple[str, ...]]
     tensors: tuple[Weight, ...]
     tokens: int = FEW_TOKENS
     merges: int = 1
@@ -171,6 +171,9 @@ def _tokenizer(writer: GGUFWriter, model: Model, *, says_words: bool) -> None:
     writer.add_key_value("tokenizer.ggml.merges", _merges(model.merges), GGUFValueType.ARRAY)
     writer.add_bos_token_id(tokens.index(tiny_moe.START))
     writer.add_eos_token_id(tokens.index(tiny_moe.END))
+    for weight in model.tensors:
+        if weight.name == "token_types.weight":
+            writer.add_token_type_count(weight.shape[1])
     writer.add_chat_template(model.template)
 
 

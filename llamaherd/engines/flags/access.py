@@ -116,6 +116,57 @@ def find_wrong_addresses(meant: EffectiveOptions, _around: ServerContext) -> Ite
             return
 
 
+GUESSED_KEY = Rule(
+    "LH226",
+    "A key is a placeholder that everybody tries.",
+    why="""
+    Keys such as `dummy`, `changeme`, `EMPTY` or `sk-1234` stand in tutorials and in the defaults of clients. A server
+    that other machines reach is as open with such a key as without one. For a rig, `herd check` also reads the keys in
+    files and variables of this machine, and shows none: a placeholder there is a warning.
+    """,
+    example="""
+    llama-server -m model.gguf --host 0.0.0.0 --api-key changeme
+    """,
+    language="sh",
+    fix="make a key with `openssl rand -hex 32`.",
+    sometimes=("warning",),
+)
+_NEW_KEY = "make a key with `openssl rand -hex 32`, or let the server listen on 127.0.0.1"
+_WORDS = frozenset(
+    (
+        *("abc", "abc123", "admin", "api", "apikey", "bearer", "changeit", "changeme", "default", "demo", "dummy"),
+        *("empty", "example", "fake", "foo", "foobar", "hello", "key", "letmein", "llama", "llamacpp", "lmstudio"),
+        *("local", "localhost", "mykey", "na", "nokey", "none", "notneeded", "notused", "null", "ollama", "openai"),
+        *("pass", "password", "placeholder", "qwerty", "replaceme", "secret", "sk", "skdummy", "sktest", "skxxx"),
+        *("test", "test123", "testing", "testkey", "todo", "token", "tokenabc123", "vllm", "yourkey", "yourtoken"),
+    )
+)
+_GUESSES = re.compile(
+    r"(?:sk)?(?:my|your|the|some)?(?:secret|openai|llama|api|vllm)*(?:api)?(?:key|token)(?:here|example)?[0-9]{0,4}"
+    r"|(?:sk)?(?:no|not)(?:api)?key(?:required|needed)?|(?:sk)?(?:12345?6?7?8?9?0?|x{3,}|0{3,}|1{3,}|a{3,})"
+    r"|sk.{0,40}example|<.*>"
+)
+
+
+def is_placeholder(key: str) -> bool:
+    """Return whether a key is one of those in tutorials. Case, blanks, dashes, dots and underscores do not matter."""
+    bare = re.sub(r"[-_. ]", "", key.lower())
+    return bare in _WORDS or _GUESSES.fullmatch(bare) is not None
+
+
+def find_guessed_keys(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+    """Report placeholders as the key of a server that other hosts reach."""
+    host, option = meant.get("--host"), meant.get("--api-key")
+    everywhere = not is_local(host.value) if host else meant.catalogue.kind == "vllm"  # its default is every address
+    reachable = everywhere if around.reachable is None else around.reachable
+    keys = option.value if option else meant.environment.get("VLLM_API_KEY", "")
+    place = option or host
+    if reachable and place and any(map(is_placeholder, filter(None, keys.split(",")))):
+        what = str(option) if option else "`VLLM_API_KEY`"
+        message = f"{what} is a placeholder that everybody tries, and other machines reach the server"
+        yield Conflict(GUESSED_KEY, (place,), message, _NEW_KEY)
+
+
 def is_local(host: str) -> bool:
     """Return whether only the machine itself reaches a server that listens there, which is also the default."""
     names = [name.strip().strip("[]") for name in host.split(",") if name.strip()]

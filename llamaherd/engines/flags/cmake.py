@@ -12,6 +12,7 @@ from typing import NamedTuple
 from llamaherd.diagnostics.findings import Rule, Severity
 from llamaherd.diagnostics.spelling import misspelled_name, nearest_name
 from llamaherd.engines.flags.definitions import Problem
+from llamaherd.reference.known_faults import DISTRIBUTION_NVCC, DISTRIBUTION_TOOLKITS
 
 LLAMA, IK = "llama.cpp", "ik_llama.cpp"
 RENAMED: Mapping[str, Mapping[str, tuple[str, str]]] = {
@@ -218,9 +219,31 @@ def _of_value(name: str, value: str) -> Iterator[WrongOption]:
         yield from _pairs(value)
     elif name == "CMAKE_BUILD_TYPE":
         yield from _build_type(value)
+    elif name == "CMAKE_CUDA_COMPILER" and value == DISTRIBUTION_NVCC:
+        these = ", ".join(f"{version} in {system}" for system, version in DISTRIBUTION_TOOLKITS.items())
+        message = f"`{value}` is the distribution's CUDA ({these}), none of which compiles for RTX 50"
+        help_ = "leave it out in a rig, where `cuda` of `gpus` decides; in a script, write /usr/local/cuda/bin/nvcc"
+        yield WrongOption(OLD_NVCC, message, help_)
     elif name.startswith(OUR_PREFIXES) and value.upper() not in TRUTHS and (meant := _meant_off(value)):
         message = f"`{value}` is no word for off to CMake, and every other one switches `{name}` on"
         yield WrongOption(OPTION_TAKEN, message, f"did you mean `{name}={meant}`?")
+
+
+OLD_NVCC = Rule(
+    "LH135",
+    "An engine is compiled by the distribution's CUDA toolkit.",
+    why="""
+    `/usr/bin/nvcc` is of the package `nvidia-cuda-toolkit`. It is older than the GPUs: the build stops at `Unsupported
+    gpu architecture 'compute_120'`, or the engine has no code for the GPU
+    ([#13271](https://github.com/ggml-org/llama.cpp/issues/13271)). A toolkit of NVIDIA is in /usr/local/cuda.
+    """,
+    example="""
+    engines:
+      main: {options: {CMAKE_CUDA_COMPILER: /usr/bin/nvcc}}
+    """,
+    fix="leave the option out: `cuda` of `gpus` decides which toolkit compiles.",
+    severity="warning",
+)
 
 
 def _meant_off(value: str) -> str | None:

@@ -11,7 +11,12 @@ from collections.abc import Iterator
 from llamaherd.diagnostics.findings import Rule
 from llamaherd.diagnostics.spelling import misspelled_name
 from llamaherd.engines import vllm
-from llamaherd.engines.flags.access import find_missing_encryption, find_openings, find_wrong_addresses
+from llamaherd.engines.flags.access import (
+    find_guessed_keys,
+    find_missing_encryption,
+    find_openings,
+    find_wrong_addresses,
+)
 from llamaherd.engines.flags.arguments import NO_NUMBER
 from llamaherd.engines.flags.definitions import Catalogue
 from llamaherd.engines.flags.drafting import (
@@ -36,7 +41,7 @@ from llamaherd.engines.flags.placement import (
     visible_gpus,
 )
 from llamaherd.engines.flags.task import BATCH, UBATCH, find_short_inputs
-from llamaherd.reference.releases import BadBuild, bad_builds
+from llamaherd.reference.known_faults import BadBuild, bad_builds
 
 SOURCES = ("--model", "--model-url", "--hf-repo", "--docker-repo")
 OF_A_ROUTER = ("--models-preset", "--models-dir", "--models-max", "--models-autoload")
@@ -309,7 +314,7 @@ def find_faulty_options(meant: EffectiveOptions, _around: ServerContext) -> Iter
     for bad in known_faults(meant.catalogue):
         option = meant.get(bad.flag)
         if option and bad.value in option.value.split(","):
-            message = f"{bad.named} of llama.cpp {bad.fault} with `{bad.value}` ({bad.source})"
+            message = f"{bad.named} of llama.cpp {bad.fault} with `{bad.value}` ({bad.source}, {bad.reported})"
             yield Conflict(BAD_BUILD, (option,), message, f"write `ref: b{bad.last + 1}` or a newer build")
 
 
@@ -539,5 +544,6 @@ FINDERS: tuple[ConflictFinder, ...] = (
         find_wrong_addresses,
         find_missing_encryption,
         find_openings,
+        find_guessed_keys,
     ),
 )

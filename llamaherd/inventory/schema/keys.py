@@ -158,6 +158,7 @@ EXAMPLES: Mapping[str, str] = {
     "Source.version": "{number: 11434}",
     "Suspend.after": "30m",
     "Store.path": "/srv/models",
+    "Store.mount": "true",
     "Store.from": "[hub, /mnt/usb/models]",
     "Store.bandwidth": "8MB/s",
     "Store.connections": "8",

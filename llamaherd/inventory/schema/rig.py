@@ -76,6 +76,8 @@ class Store(Declared):
 
     path: StorePath = str(DEFAULT_STORE)
     """The folder on the host."""
+    mount: bool = False
+    """Whether the folder is on a disk that is mounted: then servers start after it, and stop without it."""
     from_: Annotated[tuple[StoreOrigin, ...], Field(alias="from")] = (HUB,)
     """The sources of models, in order: `hub`, rigs of the fleet, folders of the host."""
     bandwidth: tuple[Bandwidth, ...] = ()
