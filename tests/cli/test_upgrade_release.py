@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from llamaherd.lock import read_lock_file
 from tests.lock.test_git_refs import git
 from tests.lock.test_releases import published
 from tests.support import gguf_files
+from tests.support.envelope import the_rig
 from tests.support.gguf_files import Weight
 from tests.support.github_server import REPOSITORY, Github
 
@@ -76,8 +76,7 @@ def test_a_release_moves_in_the_inventory_and_in_the_lock(world: World) -> None:
     ended = world.herd("lock")
     assert ended.exit_code == 0, ended.output
     assert "1 release" in ended.output
-    shown = json.loads(world.herd("show", "duo", "--json").stdout)["duo"]
-    (build,) = shown["builds"]
+    (build,) = the_rig(world.herd("show", "duo", "--json").stdout)["builds"]
     assert build["release"]["tag"] == "b11434"
     # A tag is there before its archives.
     world.github.releases = {"b12360": {}, "b12359": published("b12359"), **world.github.releases}
