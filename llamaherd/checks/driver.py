@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from llamaherd.checks.context import RigContext
 from llamaherd.checks.gpus import INSIDE_WSL
-from llamaherd.checks.toolkit import built_with_cuda, one_of_each
+from llamaherd.checks.toolkit import built_with_cuda, has_cuda_release, one_of_each
 from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.inventory.schema import Card, Driver, Gpus
 from llamaherd.reference import toolchains
@@ -74,7 +74,9 @@ DRIVER_TOO_OLD = Rule(
 def _too_old(declared: DeclaredDriver) -> Iterator[Finding]:
     branch, cuda = declared.branch, declared.gpus.cuda
     release = toolchains.release(cuda)
-    needed = toolchains.FIRST_DRIVER.get(release[0]) if release and built_with_cuda(declared.subject.rig) else None
+    rig = declared.subject.rig
+    uses_cuda = bool(built_with_cuda(rig)) or has_cuda_release(rig)
+    needed = toolchains.FIRST_DRIVER.get(release[0]) if release and uses_cuda else None
     if needed and branch < needed:
         message = f"driver branch {branch} is too old for CUDA {cuda}, which needs {needed} or newer"
         yield DRIVER_TOO_OLD.at(declared.place, message, _LASTING)

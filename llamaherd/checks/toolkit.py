@@ -25,6 +25,12 @@ def built_with_cuda(rig: Rig) -> dict[str, Engine]:
     }
 
 
+def has_cuda_release(rig: Rig) -> bool:
+    """Return whether an instance on a GPU runs a release, which is of the same major version of CUDA."""
+    engines = (rig.engines.get(instance.engine) for instance in rig.instances.values() if instance.on)
+    return any(engine and engine.release for engine in engines)
+
+
 def gpus_built_for(rig: Rig) -> dict[str, Card]:
     """Return the GPUs that an engine is compiled for with the rig's toolkit."""
     engines = built_with_cuda(rig)

@@ -203,8 +203,13 @@ def _plan_pair(run: CompareOptions) -> Pair:
 def _to_install(two: Pair, run: CompareOptions) -> tuple[str, ...]:
     """Return what B needs and the host lacks, such as another engine. Raise UserError if more is missing."""
     state = inspect_host(Remote(two.connect), two.needed, roles_or_exit(run.inventory))
-    if missing := to_install(two, state):
+    missing = to_install(two, state)
+    # An installation prints lines of its own.
+    if missing and not run.as_json:
         return missing
+    if missing:
+        help_ = "run it once without `--json`, which installs it"
+        raise UserError(f"the host has no {', no '.join(missing)}, which {two.b.title} needs", help_)
     if lack := missing_for_trial(two, state):
         raise UserError(lack, "run `herd up` to install it")
     return ()

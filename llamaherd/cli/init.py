@@ -24,6 +24,7 @@ def init(
     The rig is an example or, with --from, describes an existing host, with the largest model of a few known ones that
     fits its GPU. Existing files are kept. HOST is a name, an address, or a `Host` of ~/.ssh/config. The inspection is
     one SSH connection and changes nothing. If the host's key is unknown, `ssh` shows its fingerprint and prompts you.
+    A host with fewer than four cores gets the programs that the engine's authors have built, if they run there.
     If DIR has results of `herd tune` on the same GPUs with as many cores, the rig's file contains the best settings as
     a comment.
 

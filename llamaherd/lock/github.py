@@ -23,7 +23,7 @@ from llamaherd.lock.entries import LockedRelease, LockedReleaseFile, ReleaseKey
 from llamaherd.text.numbers import parse_json, show_size
 
 if TYPE_CHECKING:
-    from httpx2 import Client, Response
+    from httpx2 import Response
 
 
 T = TypeVar("T")
@@ -204,16 +204,25 @@ def unverified(release: LockedRelease, say: Callable[[str], None]) -> Unverified
     if program is None:
         help_ = "the lock has the hashes that GitHub lists; with `gh`, `herd lock --upgrade` verifies their origin"
         return Unverified("`gh` is not installed on this machine", help_)
-    with TemporaryDirectory(prefix="llamaherd-release-") as folder:
-        for archive in release.archives:
-            name = archive.url.rpartition("/")[2]
-            say(f"fetching {name} ({show_size(archive.size)}) to verify its attestation")
-            file = Path(folder, name)
-            if _fetch(archive, file) != archive.sha256:
-                raise GithubError(f"{name} has another sha256 than GitHub lists", "try again; do not lock it otherwise")
-            if doubt := _unverified_file(program, file, _repository(release.git)):
-                return doubt
-            file.unlink()
+    try:
+        with TemporaryDirectory(prefix="llamaherd-release-") as folder:
+            return _unverified_in(Path(folder), program, release, say)
+    except OSError as error:
+        help_ = "make room there, or set TMPDIR to another folder"
+        raise GithubError(f"{error.filename or 'the archive'} cannot be written: {error.strerror}", help_) from None
+
+
+def _unverified_in(folder: Path, program: str, release: LockedRelease, say: Callable[[str], None]) -> Unverified | None:
+    """Fetch each archive to a folder, and verify it. Raise GithubError and OSError."""
+    for archive in release.archives:
+        name = archive.url.rpartition("/")[2]
+        say(f"fetching {name} ({show_size(archive.size)}) to verify its attestation")
+        file = folder / name
+        if _fetch(archive, file) != archive.sha256:
+            raise GithubError(f"{name} has another sha256 than GitHub lists", "try again; do not lock it otherwise")
+        if doubt := _unverified_file(program, file, _repository(release.git)):
+            return doubt
+        file.unlink()
     return None
 
 
@@ -256,23 +265,19 @@ def _has_results(text: str) -> bool:
 
 
 def _fetch(archive: LockedReleaseFile, to: Path | None) -> str:
-    """Return the sha256 of an archive's content, which is written to a file. Raise GithubError."""
+    """Return the sha256 of an archive's content, which is written to a file. Raise GithubError, and OSError for it."""
     from llamaherd.bounded import BoundedClient, Bounds
 
-    name = archive.url.rpartition("/")[2]
-    with _sentences(archive.url), BoundedClient(Bounds(_MOST_ARCHIVE, _SILENCE, _TOTAL)) as client:
-        return _hashed(client, archive, to, name)
-
-
-def _hashed(client: Client, archive: LockedReleaseFile, to: Path | None, name: str) -> str:
-    digest = hashlib.sha256()
-    with client.stream("GET", archive.url) as response, Path(to or os.devnull).open("wb") as file:
+    name, digest = archive.url.rpartition("/")[2], hashlib.sha256()
+    with (
+        _sentences(archive.url),
+        BoundedClient(Bounds(archive.size, _SILENCE, _TOTAL)) as client,
+        client.stream("GET", archive.url) as response,
+        Path(to or os.devnull).open("wb") as file,
+    ):
         if response.status_code != 200:
             raise GithubError(f"{name} cannot be fetched: status {response.status_code}", "try again later")
-        try:
-            for piece in response.iter_bytes():
-                digest.update(piece)
-                file.write(piece)
-        except OSError as error:
-            raise GithubError(f"{name} cannot be written: {error.strerror}", "make room in TMPDIR") from None
+        for piece in response.iter_bytes():
+            digest.update(piece)
+            file.write(piece)
     return digest.hexdigest()

@@ -66,6 +66,13 @@ def test_a_cache_without_kernels_is_a_warning(tmp_path: Path) -> None:
     assert with_release(tmp_path, RELEASE, **{"instances/reasoner/kv": "q4_0"}) == []
 
 
+def test_a_driver_that_is_too_old_for_a_release_is_an_error(tmp_path: Path) -> None:
+    alone = {"gpus/driver": {"branch": 570}, "instances/worker/on": []}
+    found = with_release(tmp_path, RELEASE, **alone)
+    assert any(each.startswith("error LH045 driver branch 570 is too old for CUDA 13.0") for each in found), found
+    assert not any("LH045" in each for each in with_release(tmp_path, RELEASE, **alone | {"gpus/cuda": "12.9"}))
+
+
 def test_a_container_of_a_release_is_an_error(tmp_path: Path) -> None:
     found = with_release(tmp_path, RELEASE, **{"instances/reasoner/backend": "compose"})
     assert any(each.startswith("error LH028") and "libraries that its engine's release" in each for each in found), (

@@ -314,6 +314,22 @@ def test_an_archive_that_is_not_as_listed_is_an_error(github: Github, gh: Path) 
     assert not gh.with_name("gh.log").exists()
 
 
+def test_an_archive_that_is_larger_than_listed_is_not_read_to_its_end(github: Github, gh: Path) -> None:
+    write_gh(gh, "echo '[{}]'")
+    name = "llama-b11434-bin-ubuntu-x64.tar.gz"
+    github.bodies = {f"/{REPOSITORY}/releases/download/b11434/{name}": b"x" * 5_000_000}
+    assert "127.0.0.1 sends more than" in the_finding(locked(rig_of(cpu_rig()))).message
+
+
+@pytest.mark.usefixtures("github")
+def test_a_machine_without_room_is_named(gh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_gh(gh, "echo '[{}]'")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    found = the_finding(locked(rig_of(cpu_rig())))
+    assert "cannot be written: No such file or directory" in found.message
+    assert "TMPDIR" in str(found.help)
+
+
 def test_a_release_that_changes_under_its_tag_is_a_warning(github: Github) -> None:
     old = locked(rig_of(cpu_rig())).lock
     github.releases["b11434"]["llama-b11434-bin-ubuntu-x64.tar.gz"] = b"another archive"

@@ -6,6 +6,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
@@ -36,7 +37,9 @@ class Github:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                github.respond(self)
+                # A client may end in the middle of a body.
+                with suppress(ConnectionError):
+                    github.respond(self)
 
             @override
             def log_message(self, format: str, *args: object) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from llamaherd.inventory.schema import UPSTREAM, Rig
 from llamaherd.lock import Lock, LockedRef, LockedRelease, LockedReleaseFile
-from llamaherd.plan import Plan
+from llamaherd.plan import BuildPlan, Plan
 from tests.support.ours import plan
 from tests.support.rigs import COMMIT, changed, cpu_rig, gpu_rig, hub_lock
 
@@ -47,3 +47,9 @@ def gpu_release(**changes: Any) -> Rig:
 def planned_release(rig: Rig) -> Plan:
     """Return the plan of a rig whose release is locked."""
     return plan(rig, release_lock())
+
+
+def release_of(made: Plan) -> BuildPlan:
+    """Return the only release of a plan."""
+    (found,) = (build for build in made.builds if build.release)
+    return found

@@ -19,8 +19,8 @@ UPSTREAM: dict[str, str] = {
     "ik_llama.cpp": "https://github.com/ikawrakow/ik_llama.cpp",
 }
 """The repository of each engine's authors."""
-RELEASED: dict[str, str] = {"llama.cpp": "ggml-org/llama.cpp"}
-"""The repository on GitHub of each engine whose authors publish programs for Linux, built with and without CUDA."""
+RELEASED = frozenset({"llama.cpp"})
+"""The engines whose authors publish programs for Linux, built with and without CUDA, as releases on GitHub."""
 PUBLISHED: dict[str, str] = {"vllm": "vllm/vllm-openai:v0.33.0"}
 """The image of each engine that is not built on hosts."""
 

@@ -230,9 +230,12 @@ def _step(job: _Job, work: str, elapsed: int, system: System) -> str:
     """Return what a unit does after so many seconds."""
     if isinstance(job.input, CompileInput):
         return f"{_progress(f'{work}/build.log', system) or 'configuring'} after {elapsed} s"
-    progress = f"{work}/fetch/progress"  # in a folder of the build user: no link is followed
-    is_fetching = is_file(progress, system) and not system.names(f"{work}/out/bin")
-    return (system.read(progress) or "").strip() if is_fetching else f"unpacking after {elapsed} s"
+    folder, file = system.entry(f"{work}/fetch"), system.entry(f"{work}/fetch/progress")
+    # Both are the build user's: no link is followed.
+    is_fetching = folder and file and (folder.kind, file.kind) == ("folder", "file")
+    if is_fetching and not system.names(f"{work}/out/bin"):
+        return (system.read(f"{work}/fetch/progress") or "").strip()
+    return f"unpacking after {elapsed} s"
 
 
 def _progress(log: str, system: System) -> str:

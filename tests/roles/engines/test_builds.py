@@ -22,11 +22,21 @@ from llamaherd.onhost.verbs import find_verb
 from llamaherd.plan import BuildPlan
 from llamaherd.role.changes import RunVerb
 from roles.engines import build_changes, compile_input, onhost
-from roles.engines.onhost import BuildInput, SourceFileInput, VouchInput, admit_source, stamp_of, vouch
+from roles.engines.onhost import (
+    BuildInput,
+    InstallInput,
+    SourceFileInput,
+    VouchInput,
+    admit_source,
+    stamp_of,
+    vouch,
+)
 from roles.engines.onhost.compiling import CompileInput
+from roles.engines.onhost.prebuilt import ReleaseInput
 from tests.render.plans import CPU
 from tests.support.played_host import File, Running
 from tests.support.recording import input_of
+from tests.support.releases import cpu_release, planned_release, release_of
 from tests.support.service_host import ServiceHost, killed_everywhere
 from tests.support.states import host_with
 from tests.support.stores import needs_root
@@ -254,6 +264,92 @@ def test_a_build_that_never_ends() -> None:
     assert caught.value.fix == (
         f"see with `ps -ef --forest` what hangs, end it with `systemctl stop {NAME}.service`, and run again"
     )
+
+
+# --- releases, which are installed by the same unit -----------------------------------------------------------
+
+RELEASE = release_of(planned_release(cpu_release()))
+RELEASE_WORK = f"/var/lib/llamaherd/work/{RELEASE.id}"
+RELEASE_UNIT = f"llamaherd-build-{RELEASE.id}"
+
+
+class ReleaseHost(BuildHost):
+    """A host whose unit fetches for 15 seconds, and then unpacks."""
+
+    def run(self, argv: Sequence[str], **options: Any) -> Ended:
+        """Play a program: the unit is that of the release."""
+        ended = super().run(argv, **options)
+        if argv[0] == "systemd-run" and NAME in self.units:
+            self.units[RELEASE_UNIT] = self.units.pop(NAME)
+            self.folders.add(f"{RELEASE_WORK}/fetch")
+        return ended
+
+    def sleep(self, seconds: float) -> None:
+        """Let the unit go on."""
+        super().sleep(seconds)
+        left = self.ends_at - self.time
+        if left > self.compiles - 15:
+            self.files[f"{RELEASE_WORK}/fetch/progress"] = File("fetching a from github.com: 1 of 9 MB\n")
+        else:
+            self.files[f"{RELEASE_WORK}/out/bin/llama-server"] = File("llama-server")
+        if left <= 0:
+            self.units[RELEASE_UNIT].state = "inactive"
+            self.finish()
+
+    def finish(self) -> None:
+        """Have what the unit leaves."""
+        if self.builds:
+            for name in ("llama-server", "llama-fit-params"):
+                self.files[f"{RELEASE_WORK}/out/bin/{name}"] = File("llama-server")
+            self.files[f"{RELEASE_WORK}/out/manifest.json"] = File(manifest(**{"llama-server": SERVER}))
+
+
+def install(host: BuildHost) -> None:
+    """Run the verb of the change with a decoded document."""
+    (change,) = build_changes(RELEASE, HostState())
+    assert isinstance(change.how, RunVerb)
+    document = parse_document(dump(change.how.given).encode())
+    find_verb(change.how.verb).run(decode(InstallInput, document), host)
+
+
+def test_a_release_is_installed_in_a_unit_and_admitted() -> None:
+    host = ReleaseHost({}, compiles=35)
+    install(host)
+    (unit,) = units_begun(host)
+    assert f"--unit={RELEASE_UNIT}.service" in unit
+    assert {f"User={BUILD_USER}", "ProtectSystem=strict", f"ReadWritePaths={RELEASE_WORK} {CACHE}"} < {*unit}
+    said = [each for each in host.log if each.startswith("installing")]
+    assert said == [
+        f"installing {RELEASE.id}: fetching a from github.com: 1 of 9 MB",
+        f"installing {RELEASE.id}: unpacking after 20 s",
+        f"installing {RELEASE.id}: unpacking after 30 s",
+    ]
+    assert host.log[-1] == f"installed {RELEASE.id} in 61 s"
+    assert host.read(f"/opt/llamaherd/builds/{RELEASE.id}/bin/llama-server") == "llama-server"
+    install(host)
+    assert len(units_begun(host)) == 1
+
+
+def test_the_unit_reads_what_to_install() -> None:
+    host = ReleaseHost({}, ends={"systemd-run": Ended(1, "", "no bus\n")})
+    with pytest.raises(FailedError, match=f"{RELEASE_UNIT}.service cannot be started"):
+        install(host)
+    document = json.loads(host.files[f"{RELEASE_WORK}/build.json"].text)
+    assert document["verb"] == "engines.prebuilt.install"
+    assert find_verb(document["verb"]).input is ReleaseInput
+    assert decode(ReleaseInput, document["input"]).tag == "b11434"
+
+
+def test_a_release_that_fails_has_a_reason_and_a_fix() -> None:
+    class Failing(ReleaseHost):
+        def finish(self) -> None:
+            self.files[f"{RELEASE_WORK}/failed"] = File("it does not run here\nwrite `ref`\n")
+
+    with pytest.raises(FailedError) as caught:
+        install(Failing({}, builds=False))
+    assert (caught.value.message, caught.value.fix) == ("it does not run here", "write `ref`")
+    with pytest.raises(FailedError, match="the installation was stopped before it ended"):
+        install(ReleaseHost({}, builds=False))
 
 
 def test_the_step_of_a_build_has_more_time_than_its_unit() -> None:

@@ -10,7 +10,7 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import LockedRelease, LockedReleaseFile
 from llamaherd.onhost.unused import FoundThing, Things
-from llamaherd.plan import BuildPlan, Plan
+from llamaherd.plan import Plan
 from llamaherd.reference.packages import BUILD_PACKAGES
 from llamaherd.store.unused import items_of_host
 from roles.engines import build_changes, build_needs, install_input, refusals
@@ -26,17 +26,13 @@ from tests.support.releases import (
     gpu_release,
     planned_release,
     release_lock,
+    release_of,
 )
 from tests.support.rigs import changed, cpu_rig, planned
 from tests.support.states import host_with
 
 CPU = planned_release(cpu_release())
 GPU = planned_release(gpu_release())
-
-
-def release_of(made: Plan) -> BuildPlan:
-    (found,) = (build for build in made.builds if build.release)
-    return found
 
 
 def test_a_host_with_releases_alone_gets_no_compiler() -> None:
