@@ -23,6 +23,7 @@ from llamaherd.cli.common import (
     counted,
     echo,
     fail,
+    hint_after_interrupt,
     inventory_option,
     json_option,
 )
@@ -280,7 +281,7 @@ def _measure_job(job: Job, selection: Selection) -> SavedResult:
     except UserError as error:
         fail(error, UNUSABLE)
     except KeyboardInterrupt:
-        echo(RESUME_HINT, err=True)
+        hint_after_interrupt(RESUME_HINT)
         raise
 
 
@@ -304,7 +305,7 @@ def measure_by_url(url: str, run: BenchOptions, selection: Selection) -> SavedRe
     except UserError as error:
         fail(error, UNUSABLE)
     except KeyboardInterrupt:
-        echo(f"results so far are saved in {run.results}", err=True)
+        hint_after_interrupt(f"results so far are saved in {run.results}")
         raise
 
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
-JSON, QUIET, LIMIT = "llamaherd.json", "llamaherd.quiet", "llamaherd.limit"
+JSON, QUIET, LIMIT, HINT = "llamaherd.json", "llamaherd.quiet", "llamaherd.limit", "llamaherd.hint"
+"""Keys of a context's `meta`, which commands share."""
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 FEWEST_COLUMNS = 40
 """The width for which findings are printed on a narrower terminal."""
@@ -210,8 +211,13 @@ def measuring_or_exit() -> Iterator[None]:
     except UserError as error:
         fail(error, FAILED)
     except KeyboardInterrupt:
-        echo(RESUME_HINT, err=True)
+        hint_after_interrupt(RESUME_HINT)
         raise
+
+
+def hint_after_interrupt(text: str) -> None:
+    """Store what `herd` prints after `interrupted`, on the same line, when Ctrl-C ends the command."""
+    click.get_current_context().meta[HINT] = text
 
 
 def write_output(path: Path, text: str) -> None:

@@ -17,7 +17,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from llamaherd import __version__
-from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, fail, inventory_option, json_option, print_errors
+from llamaherd.cli.common import FAILED, HINT, INTERRUPTED, UNUSABLE, fail, inventory_option, json_option, print_errors
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.signals import END_SIGNALS
 from llamaherd.text.terminal import MOST_MESSAGE, one_line
@@ -147,7 +147,7 @@ class Herd(LazyGroup):
             with _signals_raised(), _short_usage():
                 return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort):
-            click.echo("interrupted", err=True)
+            click.echo("; ".join(filter(None, ["interrupted", ctx.meta.get(HINT)])), err=True)
             ctx.exit(INTERRUPTED)
         except InventoryError as error:  # raised by a fleet's own role during the run
             print_errors(error.findings)
