@@ -158,7 +158,7 @@ def rigs_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def yes_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option that answers the question of a command before it is asked."""
+    """Return the option that confirms in advance, so that a command does not prompt."""
     return click.option("-y", "--yes", "--force", "yes", is_flag=True, help=text)
 
 
