@@ -22,6 +22,7 @@ from llamaherd.cli.common import (
     counted,
     echo,
     fail,
+    hint_after_interrupt,
     inventory_option,
     json_option,
     print_error,
@@ -288,7 +289,7 @@ def _measure_job(job: Job, selection: Selection) -> SavedResult:
     except UserError as error:
         fail(error, UNUSABLE)
     except KeyboardInterrupt:
-        echo(RESUME_HINT, err=True)
+        hint_after_interrupt(RESUME_HINT)
         raise
 
 
@@ -312,7 +313,7 @@ def measure_by_url(url: str, run: BenchOptions, selection: Selection) -> SavedRe
     except UserError as error:
         fail(error, UNUSABLE)
     except KeyboardInterrupt:
-        echo(f"results so far are saved in {run.results}", err=True)
+        hint_after_interrupt(f"results so far are saved in {run.results}")
         raise
 
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from llamaherd.inventory.schema import Rig
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
-QUIET, LIMIT = "llamaherd.quiet", "llamaherd.limit"
+QUIET, LIMIT, HINT = "llamaherd.quiet", "llamaherd.limit", "llamaherd.hint"
+"""Keys of a context's `meta`, which commands share."""
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 FEWEST_COLUMNS = 40
 """The width for which findings are printed on a narrower terminal."""
@@ -159,7 +160,7 @@ def rigs_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def yes_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option that answers the question of a command before it is asked."""
+    """Return the option that confirms in advance, so that a command does not prompt."""
     return click.option("-y", "--yes", "--force", "yes", is_flag=True, help=text)
 
 
@@ -208,8 +209,13 @@ def measuring_or_exit() -> Iterator[None]:
     except UserError as error:
         fail(error, FAILED)
     except KeyboardInterrupt:
-        echo(RESUME_HINT, err=True)
+        hint_after_interrupt(RESUME_HINT)
         raise
+
+
+def hint_after_interrupt(text: str) -> None:
+    """Store what `herd` prints after `interrupted`, on the same line, when Ctrl-C ends the command."""
+    click.get_current_context().meta[HINT] = text
 
 
 def write_output(path: Path, text: str) -> None:

@@ -30,6 +30,7 @@ from llamaherd.cli.common import (
 )
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import roles_or_exit
+from llamaherd.cli.targets import complete_results
 from llamaherd.cli.trial_install import TRIAL_ROLES, install_for_trial
 from llamaherd.deploy.origin import origin
 from llamaherd.diagnostics.findings import UserError
@@ -104,8 +105,8 @@ class CompareOptions:
 
 
 @click.command()
-@click.argument("a")
-@click.argument("b", required=False)
+@click.argument("a", shell_complete=complete_results)
+@click.argument("b", required=False, shell_complete=complete_results)
 @click.option("--run", "running", is_flag=True, help="Measure both now: RIG/INSTANCE, and another one or --with.")
 @click.option("--with", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of B that differs, as in YAML.")
 @click.option(

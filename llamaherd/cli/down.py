@@ -30,17 +30,17 @@ def down(inventory: Path | None, /, **options: Any) -> None:
     Packages, NVIDIA's driver, CUDA and Docker stay, with their settings and repositories. What another program uses
     stays, too, such as a model that is named in a script.
 
-    The command first shows what goes and what stays, and asks once. If it is interrupted, run it again. The inventory
-    is unchanged.
+    The command first shows what goes and what stays, and prompts once. If it is interrupted, run it again. The
+    inventory is unchanged.
 
     \b
     Exit codes: 0 everything was removed, or nothing was there; 1 something was
-    not removed, or you said no; 2 wrong usage, or no terminal to ask on.
+    not removed or not confirmed; 2 wrong usage, or no terminal for the prompt.
 
     \b
     Examples:
       herd down duo --dry-run       show what would go, and what stays
-      herd down duo                 show it, ask, and remove the services
+      herd down duo                 show it, prompt, and remove the services
       herd down duo --purge --yes   remove everything, without a question
     """
     from llamaherd.cli.host_removal import DownOptions, run_down  # late: the help needs none of it

@@ -20,6 +20,7 @@ from llamaherd.cli.common import (
     complete_rigs,
     echo,
     fail,
+    hint_after_interrupt,
     inventory_option,
     print_findings,
     print_warnings_line,
@@ -69,7 +70,7 @@ def edit(inventory: Path | None, rig: str | None) -> None:
         echo(f"your changes are in {draft.copy}", err=True)
         fail(error, FAILED)
     except (KeyboardInterrupt, click.Abort):
-        echo(f"your changes are in {draft.copy}", err=True)
+        hint_after_interrupt(f"your changes are in {draft.copy}")
         raise
 
 

@@ -18,7 +18,7 @@ from click.exceptions import NoArgsIsHelpError
 from click.shell_completion import CompletionItem
 
 from llamaherd import __version__
-from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE, fail, inventory_option, json_option, print_errors
+from llamaherd.cli.common import FAILED, HINT, INTERRUPTED, UNUSABLE, fail, inventory_option, json_option, print_errors
 from llamaherd.cli.envelope import failure_printed, note_error
 from llamaherd.cli.habits import COMMANDS, refuse_other_dashes, usage_help
 from llamaherd.diagnostics.findings import InventoryError, UserError
@@ -170,8 +170,8 @@ class Herd(LazyGroup):
             with _signals_raised(), _short_usage():
                 return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort):
-            click.echo("interrupted", err=True)
             note_error(UserError("interrupted", ""))
+            click.echo("; ".join(filter(None, ["interrupted", ctx.meta.get(HINT)])), err=True)
             ctx.exit(INTERRUPTED)
         except InventoryError as error:  # raised by a fleet's own role during the run
             print_errors(error.findings)

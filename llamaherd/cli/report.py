@@ -18,6 +18,7 @@ from llamaherd.cli.common import (
     write_output,
 )
 from llamaherd.cli.envelope import Envelope, print_envelope
+from llamaherd.cli.targets import complete_results
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.report.card import card_of, card_result
 from llamaherd.measure.report.card_image import card_form, draw_card
@@ -31,7 +32,7 @@ from llamaherd.store.show import console
 
 
 @click.command()
-@click.argument("what", metavar="[RIG[/INSTANCE] | FILE]...", nargs=-1)
+@click.argument("what", metavar="[RIG[/INSTANCE] | FILE]...", nargs=-1, shell_complete=complete_results)
 @click.option(
     "-o",
     "--output",

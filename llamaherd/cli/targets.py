@@ -45,6 +45,11 @@ def complete_rigs_and_targets(context: click.Context, parameter: click.Parameter
     return found or complete_targets(context, parameter, typed)
 
 
+def complete_results(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Return the rigs and instances that begin with a word; if there is none, the files."""
+    return complete_rigs_and_targets(context, parameter, typed) or [CompletionItem(typed, type="file")]
+
+
 target_argument = click.argument("target", metavar="[RIG/]INSTANCE", shell_complete=complete_targets)
 optional_target_argument = click.argument(
     "target", metavar="[[RIG/]INSTANCE]", required=False, shell_complete=complete_targets

@@ -19,6 +19,7 @@ from llamaherd.layout import (
     LIMITS_GUARD,
     LOCKS,
     MONITORING_USER,
+    OURS,
     OURS_ALONE,
     OWN_PREFIX,
     PRESETS,
@@ -118,7 +119,7 @@ def _spared(store: str, system: System) -> tuple[str, ...]:
     is in use. Files that were set aside are of other programs. Locks are of this boot, and each run creates them.
     """
     folders = (str(BUILDS), str(PRESETS), store, str(SET_ASIDE))
-    return (*(each for each in folders if _has_files(system, each) or _is_mount(system, each)), str(LOCKS))
+    return (*(each for each in folders if _has_files(system, each)), str(LOCKS))
 
 
 def _has_files(system: System, folder: str) -> bool:
@@ -139,27 +140,27 @@ def _is_mount(system: System, path: str) -> bool:
 
 
 def _paths(store: str, spared: tuple[str, ...], system: System) -> Iterator[str]:
-    """Yield the files and folders to remove: whole folders, or the parts of them that are not spared."""
+    """Yield the files and folders to remove: whole folders, or the parts of them that do not stay."""
+    mounts = tuple(path for path in {*map(str, OURS), *map(str, OURS_ALONE), store} if _is_mount(system, path))
     for path in map(str, OURS_ALONE):
-        yield from _removable(path, spared, system)
+        yield from _removable(path, spared, mounts, system)
     if not any(store.startswith(f"{each}/") for each in OURS_ALONE):
         names = system.names(store)
         rests = [name for name in names if _is_rest(name)]
         # A folder of the user's choice, which may have been there before.
-        yield from (
-            [store] if names == rests and store not in spared and names else [f"{store}/{each}" for each in rests]
-        )
+        whole = names and names == rests and store not in (*spared, *mounts)
+        yield from [store] if whole else [f"{store}/{each}" for each in rests]
 
 
-def _removable(path: str, spared: tuple[str, ...], system: System) -> Iterator[str]:
-    """Yield a path, or if it is on a disk of its own or contains something that is spared, the rest in it."""
+def _removable(path: str, spared: tuple[str, ...], mounts: tuple[str, ...], system: System) -> Iterator[str]:
+    """Yield a path; of a disk of its own, or of a folder with anything in it that stays, the removable parts."""
     found = system.entry(path)
-    if found is None or path in spared:
+    if found is None or path in spared or (path.rpartition("/")[0] in mounts and path.endswith("/lost+found")):
         return
-    within = any(each.startswith(f"{path}/") and system.entry(each) for each in spared)
-    if found.kind == "folder" and (within or _is_mount(system, path)):
+    stays = any(each.startswith(f"{path}/") and system.entry(each) for each in (*spared, *mounts))
+    if found.kind == "folder" and (stays or path in mounts):
         for name in system.names(path):
-            yield from _removable(f"{path}/{name}", spared, system)
+            yield from _removable(f"{path}/{name}", spared, mounts, system)
     else:
         yield path
 

@@ -259,6 +259,10 @@ def _steps(error: BaseException) -> Iterator[Place]:
         step = step.tb_next
 
 
+OUR_ROLES = frozenset(role.name for role in ROLES)
+"""The names of the roles that every fleet has."""
+
+
 def all_roles(inventory: Path) -> tuple[Role, ...]:
     """Return all roles of an inventory's fleet in the order in which they are applied.
 

@@ -10,15 +10,14 @@ from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.removal import Outcome
 from llamaherd.onhost.uninstall import Installed, UninstallInput
+from llamaherd.pipeline.own_roles import OUR_ROLES
 from llamaherd.plan import MonitoringPlan, Only, Plan, StorePlan
 from llamaherd.role.role import Role
 from llamaherd.store.holdings import Holdings, inspect_store, remove_unused
 from llamaherd.store.unused import HostItems, inspect_items, remove_items
-from roles import ROLES
 
 _SERVERS = "serve"
 """The role whose tasks remove servers that are not declared."""
-_OURS = frozenset(role.name for role in ROLES)
 _FIELDS = ("instances", "power", "suspend", "gateway", "virtual_address", "chat", "monitoring")
 """The fields of a plan that are empty after a removal."""
 _SECONDS = 600
@@ -48,7 +47,7 @@ def removing_roles(roles: Sequence[Role]) -> tuple[Role, ...]:
 
     Other roles of ours only inspect the host. A fleet's own role without leftovers has no part in it.
     """
-    return tuple(_removing(role) for role in roles if _removes(role) or role.name in _OURS)
+    return tuple(_removing(role) for role in roles if _removes(role) or role.name in OUR_ROLES)
 
 
 def _removes(role: Role) -> bool:
@@ -62,7 +61,7 @@ def _removing(role: Role) -> Role:
 
 def unremovable_roles(roles: Sequence[Role]) -> tuple[str, ...]:
     """Return the names of the fleet's own roles whose work stays on the host: they do not declare how to remove it."""
-    return tuple(role.name for role in roles if role.name not in _OURS and not _removes(role))
+    return tuple(role.name for role in roles if role.name not in OUR_ROLES and not _removes(role))
 
 
 def inspect_installed(rig: Rig) -> Installed:

@@ -203,6 +203,30 @@ def test_whoever_interrupts_a_look_is_told_no_more(tmp_path: Path, silent: socke
     assert (process.returncode, out, err) == (130, "", "--> Inspecting 1 host...\ninterrupted\n")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("plan", "diff", "up --dry-run", "up -q --yes", "status", "verify", "preflight", "history", "doctor", "top"),
+        *("stop box/chat", "start box/chat", "restart box", "pause box --for 1h", "resume box", "logs box/chat"),
+        *("models", "models prune --yes", "prune --dry-run", "prune --yes", "unlock one", "chat box/chat hi"),
+        *("support-bundle -o FOLDER/bundle", "down one --dry-run", "down one --purge --yes", "rollback one --dry-run"),
+    ],
+)
+def test_ctrl_c_in_each_command_is_one_line(
+    tmp_path: Path, silent: socket.socket, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAT_KEY", "canary")
+    serving = changed(cpu_rig(), {"connect/port": silent.getsockname()[1]})
+    words = [word.replace("FOLDER", str(tmp_path)) for word in command.split()]
+    process, client = _connecting(tmp_path, silent, words, yaml.safe_dump(serving) if "box" in command else "")
+    with client:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=300)
+    said = [line for line in err.splitlines() if line and not line.startswith("--> ") and "`herd check`" not in line]
+    assert (process.returncode, out, len(said)) == (130, "", 1), err
+    assert said[0].startswith("interrupted")
+
+
 @pytest.mark.parametrize("command", ["bench box chat", "tune box chat", "compare --run box/chat --with batch=256"])
 def test_whoever_interrupts_a_measurement_is_told_that_it_goes_on(
     tmp_path: Path, silent: socket.socket, command: str, monkeypatch: pytest.MonkeyPatch
@@ -215,7 +239,7 @@ def test_whoever_interrupts_a_measurement_is_told_that_it_goes_on(
         out, err = process.communicate(timeout=300)
     kept = "results so far are saved: run the same command again to resume"
     assert (process.returncode, out) == (130, "")
-    assert err.endswith(f"{kept}\ninterrupted\n")
+    assert err.endswith(f"\ninterrupted; {kept}\n")
     assert "Traceback" not in err
 
 

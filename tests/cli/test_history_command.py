@@ -108,6 +108,18 @@ def test_back_to_what_runs_already(fleet: Path, monkeypatch: pytest.MonkeyPatch)
     assert (said.exit_code, said.stdout) == (0, "box: already at release 1, nothing to do\n")
 
 
+@pytest.mark.parametrize("quiet", [(), ("-q",)])
+def test_a_dry_run_shows_the_changes_and_makes_none(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch, quiet: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(history, "query_host", lambda *_: queried(converged(NOW, {"chat": KEY})))
+    monkeypatch.setattr("llamaherd.cli.history._apply", lambda *_: pytest.fail("it was applied"))
+    said = herd(fleet, "rollback", "box", "--dry-run", *quiet)
+    assert (said.exit_code, said.stderr) == (0, "")
+    first, second, *_ = said.stdout.splitlines()
+    assert (first, second) == ("box: rollback to release 1", "box: 1 change")
+
+
 def test_back_to_what_is_gone(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = [line for line in converged(THEN, {"chat": KEY}) if not line.startswith("build\t")]
     monkeypatch.setattr(history, "query_host", lambda *_: queried(there))

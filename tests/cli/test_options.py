@@ -125,6 +125,37 @@ def test_a_shell_completes_the_instances_of_rigs(command: str, tmp_path: Path) -
     assert offered("nobody") == []
 
 
+NAMES_NONE = {
+    "herd init": "a folder",
+    "herd check": "files",
+    "herd explain": "codes and pages",
+    "herd completion": "shells",
+    "herd schema": "kinds",
+    "herd fit": "a model",
+    "herd add": "a model",
+    "herd upgrade": "engines, images and models",
+    "herd clients": "programs",
+    "herd drain": "a server behind the gateway",
+    "herd ready": "a server behind the gateway",
+    "herd users add": "a new user",
+    "herd users revoke": "a user",
+    "herd users rotate": "a user",
+}
+"""Commands whose argument is neither a rig nor an instance."""
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in NAMES_NONE])
+def test_a_shell_completes_each_argument_that_names_a_rig(name: str, fleets: Path) -> None:
+    command = COMMANDS[name]
+    if not any(isinstance(each, click.Argument) and each.type is not click.UNPROCESSED for each in command.params):
+        pytest.skip("it has no such argument")
+    rig = changed(cpu_rig(), {"rig": "duo"})
+    (fleets / "duo.yaml").write_text(json.dumps(rig))
+    words = ["-i", str(fleets / "duo.yaml"), *name.split()[1:]]
+    found = {each.value for each in ShellComplete(main, {}, "herd", "_HERD_COMPLETE").get_completions(words, "du")}
+    assert found & {"duo", "duo/chat"}, found
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -215,3 +246,32 @@ def test_completion_knows_the_inventory(words: list[str], fleets: Path, monkeypa
         monkeypatch.setenv("HERD_INVENTORY", os.fspath(fleets / "two"))
     names = {each.value for each in ShellComplete(main, {}, "herd", "_HERD_COMPLETE").get_completions(words, "t")}
     assert names == {"two"}
+
+
+@pytest.mark.parametrize("words", ["--limit two", "--limit=two", "two --limit two", "--limit two,two"])
+def test_limit_is_another_spelling_of_a_rig(words: str, fleets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(fleets)
+    ended = herd("-i", "two", "show", "--json", *words.split())
+    assert ended.exit_code == 0, ended.output
+    assert list(json.loads(ended.stdout)) == ["two"]
+    ended = herd("-i", "two", "show", "--limit", "six")
+    assert ended.exit_code == 2
+    assert "there is no rig `six`" in ended.stderr
+
+
+def test_limit_is_completed(fleets: Path) -> None:
+    words = ["-i", str(fleets / "two"), "up", "--limit"]
+    names = {each.value for each in ShellComplete(main, {}, "herd", "_HERD_COMPLETE").get_completions(words, "t")}
+    assert names == {"two"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_quiet_has_one_spelling(name: str) -> None:
+    found = [option.opts for option in COMMANDS[name].params if "--quiet" in option.opts]
+    assert found in ([], [["-q", "--quiet"]])
+
+
+def test_quiet_and_verbose_contradict_each_other(fleets: Path) -> None:
+    ended = herd("-i", fleets / "two", "up", "-q", "-v")
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert "-q prints less and -v prints more; leave out one" in ended.stderr

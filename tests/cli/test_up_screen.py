@@ -61,6 +61,27 @@ def test_in_a_pipe(hosts: Hosts) -> None:
     assert ended.stderr.splitlines() == ["--> Inspecting 1 host...", "duo: update programs started"]
 
 
+def test_a_quiet_run_prints_the_result_and_errors_alone(hosts: Hosts) -> None:
+    hosts.mark("six", "broken")
+    ended = hosts.herd("up", "--limit", "duo,six", "-q", "--force")
+    assert ended.returncode == 1
+    assert SECONDS.sub("N s", ended.stdout) == "duo ✓ N s\n"
+    assert ended.stderr.splitlines() == [
+        "six: what was done could not be written down there: it broke",
+        "six ✗ accounts and files: it broke",
+    ]
+
+
+def test_a_dry_run_is_a_plan_that_ends_well(hosts: Hosts) -> None:
+    plan, dry = hosts.herd("plan", "duo"), hosts.herd("up", "duo", "--dry-run")
+    assert (plan.returncode, dry.returncode) == (2, 0)
+    assert (dry.stdout, dry.stderr) == (plan.stdout, plan.stderr)
+    assert dry.stdout.startswith("duo: 1 change\n")
+    assert {what for _, what in hosts.log} == {"looked"}
+    hosts.mark("duo", "gone")
+    assert hosts.herd("up", "duo", "--dry-run").returncode == 1
+
+
 def test_what_failed_is_what_is_read_last(hosts: Hosts) -> None:
     hosts.mark("six", "broken")
     ended = hosts.herd("up", "duo", "six")

@@ -15,6 +15,7 @@ from llamaherd.layout import (
     ACCOUNTS,
     ARMS_GUARD,
     BUILDS,
+    CACHE,
     DEFAULT_STORE,
     DRIVER_BEFORE,
     DRIVER_UNDO_UNIT,
@@ -248,15 +249,16 @@ def test_a_store_elsewhere_goes_if_nothing_else_is_in_it() -> None:
     assert "/srv/models" not in remove(given, host).removed
 
 
-def test_a_disk_of_its_own_stays_mounted() -> None:
-    host = set_up(mounts={str(STATE)}, folders={str(STATE)})
+@pytest.mark.parametrize("folder", [str(STATE), str(DEFAULT_STORE), str(BUILDS), f"{CACHE}/ccache"])
+def test_a_disk_of_its_own_stays_mounted(folder: str) -> None:
+    host = set_up(mounts={folder}, folders={folder, f"{folder}/lost+found"})
+    host.files.pop(folder, None)
+    host.files[f"{folder}/.trash-01/it"] = File("half")
     assert remove(PURGE, host).ok
-    assert host.names(str(STATE)) == []
+    assert host.names(folder) == ["lost+found"]
     assert replace(inspect(PURGE, host), sizes=NOTHING.sizes) == NOTHING
-    host = set_up(mounts={str(DEFAULT_STORE)}, folders={str(DEFAULT_STORE)})
-    assert remove(PURGE, host).ok
-    assert host.names(str(STATE)) == ["models"]
-    assert replace(inspect(PURGE, host), spared=(), sizes={}) == Installed()
+    ours = {path for path in host.files if within(PurePosixPath(path), OURS_ALONE)}
+    assert {path for path in ours if not path.startswith(str(LOCKS))} == set()
 
 
 def test_an_account_of_a_person_stays() -> None:
