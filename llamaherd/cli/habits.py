@@ -30,7 +30,7 @@ _OPTIONS: Mapping[tuple[str, str], str] = {
     **dict.fromkeys(
         (("up", "--dry-run"), ("up", "--check"), ("up", "--diff")), "`herd plan` shows the changes and makes none"
     ),
-    ("up", "--force"): "`--yes` asks no question, and `--retry` tries a version again that was rolled back",
+    ("up", "--force"): "`--yes` leaves the prompt out; `--retry` starts a version again that was rolled back",
     **dict.fromkeys((("logs", "--tail"), ("logs", "-t")), "write `--lines N`, or `-n N`"),
     **dict.fromkeys((("plan", "-o"), ("plan", "--out"), ("plan", "--output")), "write `--save FILE`"),
     **dict.fromkeys((("fit", "--gpu"), ("fit", "--gpus")), "write the memory of each GPU, as `--vram 24G`"),
