@@ -244,9 +244,28 @@ def print_error(error: Exception) -> None:
     echo(f"error: {error}", err=True)
 
 
-def echo(text: str, *, err: bool = False) -> None:
-    """Print a text without control characters: it may contain text of a host or a model."""
-    click.echo(plain(text), err=err)
+def echo(text: str, *, err: bool = False, fit: bool | None = None) -> None:
+    """Print a text without control characters: it may contain text of a host or a model.
+
+    With `fit`, as by default on stderr, lines that are wider than the terminal are wrapped between words. Other lines
+    are for copying.
+    """
+    width = _columns(err=err) if (err if fit is None else fit) else None
+    click.echo("\n".join(fitted(plain(text), width)), err=err)
+
+
+def fitted(text: str, width: int | None) -> Iterator[str]:
+    """Yield the lines of a text. Those that are wider than `width` are wrapped between words, and indented further."""
+    for line in text.split("\n"):
+        if width is None or len(line.encode()) <= width:
+            yield line
+            continue
+        from llamaherd.diagnostics.excerpt import wrapped  # late: most lines are short
+
+        rest = line.lstrip(" ")
+        indent = min(len(line) - len(rest), width // 2)
+        first, *words = rest.split(" ")
+        yield from wrapped([(" " * indent + first, None), *((word, None) for word in words)], width, indent + 4)
 
 
 def progress(text: str) -> None:

@@ -136,7 +136,7 @@ def _print_models(rig: str, now: GatewaySnapshot, absent: tuple[str, ...]) -> No
     """Print the models of one gateway, and its problems."""
     stopped = ((now.down, "down"), (now.paused, "paused"), (now.asleep, "asleep"))
     states = [f"{', '.join(each)} {state}" for each, state in stopped if each]
-    echo(f"{rig}: {counted(len(now.models), 'model')}, {'; '.join(states) or 'all servers are up'}")
+    echo(f"{rig}: {counted(len(now.models), 'model')}, {'; '.join(states) or 'all servers are up'}", fit=True)
     for line in gateway_lines(now):
         echo(line)
     for server in absent:

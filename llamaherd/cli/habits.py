@@ -17,7 +17,7 @@ COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(("pull", "download", "fetch"), "declare the model with `herd add`; `herd up` fetches it"),
     **dict.fromkeys(
         ("remove", "rm", "delete", "destroy", "uninstall"),
-        "remove it from the inventory and run `herd up`; `herd stop` stops a server at once",
+        "remove it from the inventory and run `herd up`; `herd down attic` removes all servers of a host",
     ),
     "config": "run `herd show`",
     "help": "write `--help` behind the command, as in `herd up --help`",
@@ -27,10 +27,7 @@ COMMANDS: Mapping[str, str] = {
 
 _RIGS = "name the rigs without an option, as in `herd {command} attic`"
 _OPTIONS: Mapping[tuple[str, str], str] = {
-    **dict.fromkeys(
-        (("up", "--dry-run"), ("up", "--check"), ("up", "--diff")), "`herd plan` shows the changes and makes none"
-    ),
-    ("up", "--force"): "`--yes` asks no question, and `--retry` tries a version again that was rolled back",
+    **dict.fromkeys((("up", "--check"), ("up", "--diff")), "`herd plan` shows the changes and makes none"),
     **dict.fromkeys((("logs", "--tail"), ("logs", "-t")), "write `--lines N`, or `-n N`"),
     **dict.fromkeys((("plan", "-o"), ("plan", "--out"), ("plan", "--output")), "write `--save FILE`"),
     **dict.fromkeys((("fit", "--gpu"), ("fit", "--gpus")), "write the memory of each GPU, as `--vram 24G`"),
@@ -38,7 +35,7 @@ _OPTIONS: Mapping[tuple[str, str], str] = {
 """Options of other tools, by command."""
 _VALUES = {"--lock-wait": "write seconds, such as `--lock-wait 600`", "--to": "`herd history` lists the releases"}
 """Options with a help for each invalid value."""
-_NAMING = ("--limit", "-l", "--host", "--hosts", "--rig", "--target")
+_NAMING = ("-l", "--host", "--hosts", "--rig", "--target")
 """Options with which other tools name hosts."""
 _HYPHENS = "\u2010-\u2015\u2212\ufe58\ufe63\uff0d"
 _DASHES = re.compile(rf"(?=-*[{_HYPHENS}])[-{_HYPHENS}]+([A-Za-z][\w-]*)(=.*)?", re.DOTALL)

@@ -90,11 +90,11 @@ def _print_releases(name: str, releases: dict[int, Release]) -> None:
         only = f", only {', '.join(release.only)}" if release.only else ""
         came = "failed" if release.failed else "done"
         at = release.at.replace("T", " ").replace("+00:00", " UTC")
-        echo(f"{name} {number}: {came} at {at}, by {by.user}{machine}{commit}{only}{back}")
+        echo(f"{name} {number}: {came} at {at}, by {by.user}{machine}{commit}{only}{back}", fit=True)
         for change in release.changes:
-            echo(f"    {change}")
+            echo(f"    {change}", fit=True)
         for sentence in release.failed:
-            echo(f"    failed: {sentence}")
+            echo(f"    failed: {sentence}", fit=True)
 
 
 @click.command()

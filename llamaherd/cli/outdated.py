@@ -58,7 +58,7 @@ def print_versions(versions: tuple[Version, ...]) -> None:
     for row, each in zip((head, *rows), (None, *versions), strict=True):
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         mark = "" if each is None or not each.newer else "newer"
-        echo(f"{line}  {mark or (each.error if each else '')}".rstrip())
+        echo(f"{line}  {mark or (each.error if each else '')}".rstrip(), fit=True)
 
 
 def _as_json(version: Version) -> dict[str, object]:

@@ -127,7 +127,7 @@ def run_screen(rigs: Mapping[str, object]) -> Iterator[RunScreen]:
         live.row(rig)
     lines = Live(
         console=console,
-        get_renderable=lambda: live_lines(live),
+        get_renderable=lambda: live_lines(live, console.width),
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,
@@ -137,8 +137,11 @@ def run_screen(rigs: Mapping[str, object]) -> Iterator[RunScreen]:
         yield live
 
 
-def live_lines(screen: RunScreen) -> RenderableType:
-    """Return a line for each host: how long its run takes, its step, and the last line of its progress."""
+def live_lines(screen: RunScreen, columns: int) -> RenderableType:
+    """Return a line for each host: how long its run takes, its step, and the last line of its progress.
+
+    A line that is wider than the terminal is cut after a word.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -151,6 +154,10 @@ def live_lines(screen: RunScreen) -> RenderableType:
         )
         line = Text(no_wrap=True, overflow="ellipsis")
         line.append(f"{rig:{width}}", "bold").append(f"  {seconds:4.0f} s  {step}").append(f"  {row.detail}", "dim")
+        if line.cell_len > columns and (end := line.plain.rfind(" ", 0, columns)) > len(rig):
+            line.truncate(end, overflow="crop")
+            line.rstrip()
+            line.append("…")
         lines.append(line)
     return Group(*lines)
 

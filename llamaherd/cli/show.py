@@ -59,7 +59,7 @@ def show(inventory: Path | None, rigs: tuple[str, ...], ask: bool, as_json: bool
         roles = roles_or_exit(inventory)
         for name, (rig, each) in planned.items():
             asked = estimates.get(name)
-            echo(summarize_plan(rig, each, roles, asked))
+            echo(summarize_plan(rig, each, roles, asked), fit=True)
             if verbose:
                 echo(show_plan(each, roles, asked))
     if unreached:

@@ -145,7 +145,7 @@ def _finding_lines(
     place, message, help_ = (plain(str(text)) for text in (finding.place, finding.message, finding.help))
     severity = finding.severity
     head: list[_Word] = [(f"{place}:", None), (severity, severity), (f"{finding.code}:", None)]
-    yield from _wrapped([*head, *_words(message)], paint, width, 4)
+    yield from wrapped([*head, *_words(message)], width, 4, paint)
     gutter = f"  {finding.place.line} | "
     most = (width or MOST_COLUMNS) - len(gutter)
     if lines and (shown := excerpt(lines, finding.place.line, finding.place.column, most)):
@@ -157,7 +157,7 @@ def _finding_lines(
             + paint(marks, severity)
         )
     tail: list[_Word] = [("[--fix]", "help")] if fixing and finding.edits else []
-    yield from _wrapped([("  help:", "help"), *_words(help_), *tail], paint, width, 8)
+    yield from wrapped([("  help:", "help"), *_words(help_), *tail], width, 8, paint)
 
 
 _Word = tuple[str, Role | None]
@@ -167,7 +167,11 @@ def _words(text: str) -> list[_Word]:
     return [(word, None) for word in text.split(" ")]
 
 
-def _wrapped(words: Iterable[_Word], paint: Paint, width: int | None, indent: int) -> Iterator[str]:
+def _unpainted(text: str, _role: Role) -> str:
+    return text
+
+
+def wrapped(words: Iterable[_Word], width: int | None, indent: int, paint: Paint = _unpainted) -> Iterator[str]:
     """Yield words as lines of at most a width, indented from the second line on. A longer word has its own line."""
     line, taken = "", 0
     for word, role in words:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from llamaherd.pipeline.preflight import Preflight
 from llamaherd.role.report import PROMPT, Check, Report
+from llamaherd.text.tables import make_table, print_table
 from llamaherd.text.terminal import printable, shown
 
 _STYLES = {"ok": "green", "note": "yellow", "refused": "bold red"}
@@ -19,13 +18,11 @@ _STYLES = {"ok": "green", "note": "yellow", "refused": "bold red"}
 def print_preflight(found: Preflight, to: Console) -> None:
     """Print a rig's table of what was found and what is required, and below it the problems with their help."""
     to.print(f"[bold]{found.rig}[/]")
-    table = Table("", "found", "wanted", "", box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for column in table.columns:
-        column.overflow = "fold"
+    table = make_table("", "found", "wanted", "")
     for row in found.rows:
         verdict = f"[{_STYLES[row.verdict]}]{row.verdict}[/]"
         table.add_row(printable(row.what), printable(row.found), printable(row.wanted), verdict)
-    to.print(table)
+    print_table(table, to)
     for row in found.doubtful:
         to.print(
             f"[{_STYLES[row.verdict]}]{row.verdict}[/]: {printable(row.why)}\n  [bold]help[/]: {printable(row.help)}"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from llamaherd.store.files import ModelCheck
 from llamaherd.store.holdings import LEFT, Holdings, Removal, Revision
 from llamaherd.text.numbers import show_size
+from llamaherd.text.tables import make_table, print_table
 from llamaherd.text.terminal import printable
 
 _IN_A_FILE = 160
@@ -31,7 +30,7 @@ def print_holdings(holdings: Holdings, to: Console) -> None:
     if holdings.fetch is not None:
         to.print(f"  models are being fetched: {printable(holdings.fetch) or 'no progress yet'}")
     if holdings.revisions:
-        table = _table("revision", "size", "files", "state", "used by")
+        table = make_table("revision", "size", "files", "state", "used by")
         for revision in holdings.revisions:
             linked = " (linked)" if revision.linked else ""
             size = show_size(revision.size) + linked if revision.state != "missing" else "-"
@@ -39,13 +38,13 @@ def print_holdings(holdings: Holdings, to: Console) -> None:
             table.add_row(
                 *(printable(text) for text in (revision.folder, size, str(revision.files), revision.state, users))
             )
-        to.print(table)
+        print_table(table, to)
     if holdings.parts:
-        table = _table("in transfer", "has", "of", "becomes")
+        table = make_table("in transfer", "has", "of", "becomes")
         for part in holdings.parts:
             size = show_size(part.size) if part.size is not None else "?"
             table.add_row(part.sha256[:12], show_size(part.have), size, printable(part.wanted or "nothing: unwanted"))
-        to.print(table)
+        print_table(table, to)
     for note in holdings.notes:
         to.print(f"  note: {printable(note)}")
     if holdings.removals:
@@ -105,11 +104,3 @@ def _users(revision: Revision) -> list[str]:
         if user.kind != "instance" and user.name.removesuffix(".service") not in ours
     ]
     return instances + others
-
-
-def _table(*headings: str) -> Table:
-    """Return a table that stays legible in a log file."""
-    table = Table(*headings, box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for column in table.columns:
-        column.overflow = "fold"
-    return table

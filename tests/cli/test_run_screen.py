@@ -98,8 +98,18 @@ duo       4 s  restart chat (4 s)
 def test_each_host_has_one_live_line(width: int) -> None:
     screen, _, _ = played(details=False)
     shown = StringIO()
-    Console(file=shown, width=width).print(live_lines(screen))
+    Console(file=shown, width=width).print(live_lines(screen, width))
     assert "".join(f"{line.rstrip()}\n" for line in shown.getvalue().splitlines()) == LIVE[width]
+
+
+@pytest.mark.parametrize("width", range(34, 100, 3))
+def test_a_live_line_is_cut_between_words(width: int) -> None:
+    screen, _, _ = played(details=False)
+    shown = StringIO()
+    Console(file=shown, width=width).print(live_lines(screen, width))
+    for line in shown.getvalue().splitlines():
+        assert len(line.rstrip()) <= width
+        assert set(line.rstrip().removesuffix("…").split()) <= set(LIVE[100].split())
 
 
 def test_the_time_of_a_host_ends_with_its_run() -> None:

@@ -174,8 +174,8 @@ def test_sentence_place_and_fix_of_a_value(case: Case, tmp_path: Path) -> None:
 
 
 WORDS = {
-    "an option of Ansible": ("up --dry-run duo", "No such option '--dry-run'", "`herd plan` shows the changes"),
-    "hosts of Ansible": ("up --limit duo", "No such option '--limit'", "as in `herd up attic`"),
+    "an option of Ansible": ("up --check duo", "No such option '--check'", "`herd plan` shows the changes"),
+    "hosts of Ansible": ("up --host duo", "No such option '--host'", "as in `herd up attic`"),
     "one dash in place of two": ("up -limit duo", "No such option '-l'", "as in `herd up attic`"),
     "a long dash": ("up \u2014yes", "`\u2014yes` begins with a dash that is no hyphen", "write `--yes`"),
     "a short dash": ("up \u2013yes duo", "`\u2013yes` begins with a dash that is no hyphen", "write `--yes`"),

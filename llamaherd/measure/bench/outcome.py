@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -26,6 +25,7 @@ from llamaherd.measure.results.metrics import ACCEPTED, DECODE, ENERGY, METRICS,
 from llamaherd.measure.results.result import BY_URL, Condition, Result, Telemetry
 from llamaherd.measure.statistics import Estimate, Judgement, estimate
 from llamaherd.text.numbers import show_size
+from llamaherd.text.tables import make_table, print_table
 from llamaherd.text.terminal import printable
 
 _BESIDES = (STEP, TOKENS_PER_STEP, ACCEPTED, ENERGY)
@@ -103,7 +103,7 @@ def _values(result: Result, rows: dict[tuple[Condition, str], ComparisonRow]) ->
 def print_outcome(found: MeasurementOutcome, to: Console) -> None:
     """Print the outcome."""
     if found.values:
-        to.print(_table(found))
+        print_table(_table(found), to)
     else:
         to.print("no run counts")
     for each in found.expected:
@@ -127,7 +127,7 @@ def _table(found: MeasurementOutcome) -> Table:
     """Return the table; it has columns for the last measurement if there is one."""
     before = any(value.before for value in found.values)
     headings = ["cell", "", "value", *(["vs the last", ""] if before else [])]
-    table = Table(*headings, box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    table = make_table(*headings)
     last = None
     for value in found.values:
         cell = "" if value.condition == last else str(value.condition)

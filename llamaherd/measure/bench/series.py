@@ -41,6 +41,10 @@ TOKENS, PROMPTS = (256, 128, 64, 32), (2048, 1024, 512, 256)
 _PAST_END = {"ignore_eos": True}
 """If only the prompt or the length counts, the response must not end early: an empty one would be no measurement."""
 
+_ONE_SLOT = {**_PAST_END, "id_slot": 0}
+"""For requests that depend on the last one: otherwise a server with several slots may take another slot."""
+_SHORT = "Hello."
+
 _TASK = 250
 """Tokens of a task of our suite, about."""
 
@@ -124,9 +128,13 @@ class Quick:
 
     def _step(self, number: int, runs: int, salt: int) -> Step:
         if number == len(KINDS):
-            cold = RequestSpec(number, self.long, ANSWERED, salt=salt, more=_PAST_END)
+            # Before llama.cpp reads another prompt in a slot, it saves the last one for `--cache-ram`
+            # (get_available_slot in server-context.cpp): 75 to 300 ms of the time to the first token, by the length of
+            # the last prompt. Before each cold prompt, the last one is the same short one.
+            before = RequestSpec(None, _SHORT, ANSWERED, more=_ONE_SLOT)
+            cold = RequestSpec(number, self.long, ANSWERED, salt=salt, more=_ONE_SLOT)
             warm = replace(cold, cell=number + 1, reuse=True)
-            return Step((cold, warm), about=f"prefill of {self.prompt:,} tokens")
+            return Step((before, cold, warm), about=f"prefill of {self.prompt:,} tokens")
         kind = KINDS[number]
         prompts = self.prompts[kind]
         ask = RequestSpec(number, prompts[runs % len(prompts)].text, self.tokens, salt=salt)

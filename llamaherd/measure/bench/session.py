@@ -200,7 +200,7 @@ class Session:
         """Add a run to the journal. Raise UserError if the server failed, or was restarted."""
         if not self._watch.server_is_there:
             raise self._ended(self._gone)
-        if isinstance(answer, Failure) and (answer.why != "empty" or condition is None):
+        if isinstance(answer, Failure) and answer.why != "empty":
             raise self._ended(answer.message, answer.help)
         if condition is None:
             return

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from rich import box
 from rich.console import Console
-from rich.table import Table as RichTable
 
 from llamaherd.measure.report.charts import Bars
 from llamaherd.measure.report.page import Page, Part
 from llamaherd.measure.report.tables import Table
+from llamaherd.text.tables import make_table, print_table
 from llamaherd.text.terminal import printable
 
 _BAR = 30
@@ -57,19 +54,19 @@ def _print_part(part: Part, to: Console) -> None:
 
 
 def _print_table(table: Table, to: Console) -> None:
-    made = _columns(printable(each) for each in table.headings)
+    made = make_table(*map(printable, table.headings))
     for at, row in enumerate(table.rows):
         made.add_row(*map(printable, row), style="dim" if at in table.grey else None)
-    to.print(made)
+    print_table(made, to)
 
 
 def _print_bars(chart: Bars, to: Console, *, plain: bool) -> None:
     most = max(each.value for each in chart.bars)
-    made = _columns((printable(chart.title), chart.unit, ""))
+    made = make_table(printable(chart.title), chart.unit, "")
     for each in chart.bars:
         line = bar(each.value / most, plain=plain)
         made.add_row(printable(each.name), printable(each.text), line, style="dim" if each.grey else None)
-    to.print(made)
+    print_table(made, to)
 
 
 def bar(share: float, *, plain: bool = False) -> str:
@@ -79,10 +76,3 @@ def bar(share: float, *, plain: bool = False) -> str:
         return "#" * max(1, round(eighths / 8))
     whole, rest = divmod(eighths, 8)
     return "█" * whole + (_EIGHTHS[rest] if rest else "") or _EIGHTHS[1]
-
-
-def _columns(headings: Iterable[str]) -> RichTable:
-    made = RichTable(*headings, box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for column in made.columns:
-        column.overflow = "fold"
-    return made

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import log
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from llamaherd.measure.results.comparison import Comparison, ComparisonRow
 from llamaherd.measure.results.metrics import Metric
 from llamaherd.measure.statistics import Estimate, Ratio
+from llamaherd.text.tables import make_table, print_table
 from llamaherd.text.terminal import printable
 
 _SPANS = (0.05, 0.1, 0.2, 0.3, 0.5)
@@ -108,10 +107,10 @@ def _print_differences(found: Comparison, to: Console) -> None:
     if not found.differences:
         to.print("no known difference")
         return
-    table = _table("different", "A", "B")
+    table = make_table("different", "A", "B")
     for each in found.differences:
         table.add_row(printable(each.what), *(printable(_cut(text)) for text in (each.a, each.b)))
-    to.print(table)
+    print_table(table, to)
 
 
 def _cut(text: str) -> str:
@@ -119,7 +118,7 @@ def _cut(text: str) -> str:
 
 
 def _print_rows(rows: Sequence[ComparisonRow], to: Console) -> None:
-    table = _table("cell", "", "A", "B", "B vs A", "verdict")
+    table = make_table("cell", "", "A", "B", "B vs A", "verdict")
     last = None
     for row in rows:
         cell = "" if row.condition == last else str(row.condition)
@@ -128,19 +127,19 @@ def _print_rows(rows: Sequence[ComparisonRow], to: Console) -> None:
         name = f"{row.metric.name}, {row.metric.unit}" if row.metric.unit else row.metric.name
         values = (show_estimate(row.a, row.metric), show_estimate(row.b, row.metric), show_ratio(row))
         table.add_row(printable(cell), name, *values, verdict)
-    to.print(table)
+    print_table(table, to)
 
 
 def _print_forest(rows: Sequence[ComparisonRow], to: Console) -> None:
     """Print the chart, in ASCII if the terminal has no UTF-8."""
     span = axis_span(row.ratio for row in rows)
     plain = not to.encoding.lower().startswith("utf")
-    chart = _table("", f"slower{'faster':>{_WIDTH - 6}}")
+    chart = make_table("", f"slower{'faster':>{_WIDTH - 6}}")
     for row in rows:
         line = forest_line(row.ratio, row.metric.margin, span, _WIDTH, plain=plain)
         chart.add_row(f"{printable(str(row.condition))}: {row.metric.name}", Text(line))
     chart.add_row("B / A", axis_scale(span, _WIDTH))
-    to.print(chart)
+    print_table(chart, to)
 
 
 def show_estimate(each: Estimate, metric: Metric) -> str:
@@ -165,13 +164,6 @@ def _number(value: float) -> str:
     """Return four digits, or all before the point."""
     digits = len(f"{abs(value):.0f}")
     return f"{value:,.{max(0, 4 - digits)}f}"
-
-
-def _table(*headings: str) -> Table:
-    table = Table(*headings, box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for column in table.columns:
-        column.overflow = "fold"
-    return table
 
 
 def comparison_json(found: Comparison) -> dict[str, Any]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from llamaherd.measure.results.comparison_table import VERDICT_STYLES
 from llamaherd.measure.tune.final_measurements import (
@@ -24,6 +22,7 @@ from llamaherd.measure.tune.final_measurements import (
     verdict_text,
 )
 from llamaherd.measure.tune.result import FAILED, SearchResult, yaml_lines
+from llamaherd.text.tables import make_table, print_table
 from llamaherd.text.terminal import printable
 
 
@@ -49,39 +48,33 @@ def _print_standings(end: SearchResult, to: Console) -> None:
     rows = [each for each in (end.before, end.after) if each]
     if not rows:
         return
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for head in ("", str(end.aim), "code, t/s", "prefill, t/s", "vs declared", "verdict"):
-        table.add_column(head)
+    table = make_table("", str(end.aim), "code, t/s", "prefill, t/s", "vs declared", "verdict")
     for each in rows:
         judged = each.judgement
         verdict = f"[{VERDICT_STYLES[judged.verdict]}]{verdict_text(end.aim, judged)}[/]" if judged else ""
         name = printable(changes(each.candidate, end.declared))
         table.add_row(name, score_text(end.aim, each), *_speeds(each), ratio_text(each.beside), verdict)
-    to.print(table)
+    print_table(table, to)
 
 
 def _print_depth(end: SearchResult, to: Console) -> None:
     if end.deeper is None:
         return
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for head in DEPTH_HEADINGS:
-        table.add_column(head)
+    table = make_table(*DEPTH_HEADINGS)
     for row in depth_rows(end.deeper, end.declared):
         table.add_row(*map(printable, row))
     to.print(f"at the full depth of a request, {end.deeper.after.depth:,} tokens, in one start of each:")
-    to.print(table)
+    print_table(table, to)
 
 
 def _print_power(end: SearchResult, to: Console) -> None:
     if end.power is None:
         return
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for head in POWER_HEADINGS:
-        table.add_column(head)
+    table = make_table(*POWER_HEADINGS)
     for row in power_rows(end.power):
         table.add_row(*row)
     to.print(f"the best candidate under power limits, compared with {end.power.base} W:")
-    to.print(table)
+    print_table(table, to)
     lines = power_lines(end.power)
     to.print("in the inventory:" if lines else "no other power limit is known to be better", highlight=False)
     for line in lines.splitlines():

@@ -1,0 +1,117 @@
+"""The tables of commands: golden at 80 and 100 columns and in a pipe, with and without colours.
+
+Screens of check, plan, status, top, up and verify have tests of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from rich.console import Console
+
+from llamaherd.cli.common import fitted
+from llamaherd.measure.bench.outcome import measurement_outcome, print_outcome
+from llamaherd.measure.report.page import page
+from llamaherd.measure.report.show import print_page
+from llamaherd.measure.results.comparison import compare_results
+from llamaherd.measure.results.comparison_table import print_comparison
+from llamaherd.measure.tune.show import print_result
+from llamaherd.pipeline.preflight import Preflight
+from llamaherd.pipeline.show import print_preflight
+from llamaherd.role.preflight import PreflightRow
+from llamaherd.store.show import print_holdings, print_removals
+from tests.bench.test_compare import steady
+from tests.bench.test_outcome import measured
+from tests.report.test_page import brief
+from tests.store.test_store import ARRIVES, Q4, REASONER, SAID, judged
+from tests.support.golden import assert_golden
+from tests.tune.test_ending import ended
+
+GOLDEN = Path(__file__).parent / "golden"
+_LINES = 50
+"""Of each form of a screen, in its golden file."""
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+LONG = "kernel 6.12.41 has the module of driver 570.172.08, and the next boot starts kernel 6.12.43 without a module"
+ROWS = (
+    PreflightRow("system", "debian-13 x86_64", "debian-13"),
+    PreflightRow("GPU 1", "NVIDIA GeForce RTX 3090 at 0000:0b:00.0", "RTX 3090"),
+    PreflightRow("disk /var/lib/llamaherd/models", "412 GB free", "39.1 GB", "note", LONG, "reboot when it suits"),
+    PreflightRow("port 8001", "in use by python3 (process 4711)", "free", "refused", "port 8001 is in use", "stop it"),
+)
+
+
+def models(to: Console) -> None:
+    found = judged(f"{SAID}fetch\t3 of 9 GB\n", Q4, ARRIVES, instances=(REASONER,))
+    print_holdings(found, to)
+    print_removals(found, to)
+
+
+SCREENS: dict[str, Callable[[Console], None]] = {
+    "bench": lambda to: print_outcome(measurement_outcome(measured(95.0), None, measured(100.0)), to),
+    "compare": lambda to: print_comparison(compare_results(steady(1), steady(2, 96.0)), to),
+    "models": models,
+    "preflight": lambda to: print_preflight(Preflight("attic", ROWS), to),
+    "report": lambda to: print_page(page(brief()), to),
+    "tune": lambda to: print_result(ended(), "chat", to),
+}
+
+
+def printed(screen: Callable[[Console], None], width: int | None, *, colour: bool = False) -> str:
+    """Return a screen on a terminal of so many columns, or in a pipe."""
+    file = StringIO()
+    system: Literal["standard"] | None = "standard" if colour else None
+    screen(
+        Console(
+            file=file,
+            width=width or 160,
+            force_terminal=width is not None,
+            color_system=system,
+            highlight=False,
+            soft_wrap=width is None,
+        )
+    )
+    return without_blanks(file.getvalue())
+
+
+def without_blanks(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.split("\n"))
+
+
+def words(text: str) -> set[str]:
+    """Return the words of a screen, without lines of tables and marks between cells."""
+    return {word.rstrip(";") for word in text.split() if word.strip("─")}
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_a_screen(name: str) -> None:
+    shown = {str(width): printed(SCREENS[name], width) for width in (80, 100)}
+    shown["pipe"] = printed(SCREENS[name], None)
+    shown["colour"] = printed(SCREENS[name], 80, colour=True)
+    assert without_blanks(COLOUR.sub("", shown["colour"])) == shown["80"]
+    whole = words(shown["pipe"])
+    for width in ("80", "100"):
+        for line in shown[width].split("\n"):
+            assert len(line) <= int(width) or len(line.split()) <= 1, line
+        assert words(shown[width]) - whole == set(), "a word is cut"
+    heads = {title: "\n".join(each.split("\n")[:_LINES]) for title, each in shown.items()}
+    text = "".join(f"{title}:\n{each}\n" for title, each in heads.items()).replace("\x1b", "ESC")
+    assert_golden(GOLDEN, f"{name}.txt", {f"{name}.txt": text})
+
+
+def test_a_message_is_wrapped_between_words_and_indented() -> None:
+    text = (
+        "error: /srv/models has 12.5 GB free, and the models of attic need 39.1 GB\n  help: `herd models prune attic`"
+    )
+    assert [*fitted(text, 40)] == [
+        "error: /srv/models has 12.5 GB free, and",
+        "    the models of attic need 39.1 GB",
+        "  help: `herd models prune attic`",
+    ]
+    assert [*fitted(text, None)] == text.split("\n")
+    assert [*fitted("    漢字漢字 漢字漢字 漢字", 16)] == ["    漢字漢字", "        漢字漢字", "        漢字"]
+    assert [*fitted("/a/path/that/is/longer/than/the/terminal", 20)] == ["/a/path/that/is/longer/than/the/terminal"]
