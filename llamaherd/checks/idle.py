@@ -55,7 +55,7 @@ KEPT_AWAKE = Rule(
     """,
     example="""
     $ herd check
-    fleet/fleet.yaml:2:7: warning LH361: monitoring keeps the model of attic.coder loaded: llama.cpp b10306 counts it
+    fleet.yaml:2:7: warning LH361: monitoring keeps the model of a.coder loaded: llama.cpp b10306 counts it as a request
       help: take a version of September 2026 or later, such as b10867
     """,
     language="console",

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from llamaherd.onhost.document import dump
+from llamaherd.onhost.gateway import GatewayState, ModelRow, ServerRow, UserRow
 from tests.support.rigs import DIGEST
 from tests.support.ssh_hosts import Hosts, three_hosts
 
@@ -82,6 +84,24 @@ def test_a_rig_that_sleeps_is_no_fault(hosts: Hosts) -> None:
     top = hosts.herd("top", "duo", "--once")
     assert top.returncode == 0
     assert "duo: asleep or off\n" in top.stdout
+
+
+def test_a_gateway_shows_the_servers_of_a_rig_that_sleeps(hosts: Hosts) -> None:
+    attic = json.loads(hosts.rig("attic").read_text())
+    chat = {**attic["instances"]["chat"], "listen": "0.0.0.0", "api_key": {"env": "TOM_KEY"}}
+    store = {"share": {"address": "duo.lan"}}
+    declare(hosts, "duo", engines=attic["engines"], models=attic["models"], instances={"chat": chat}, store=store)
+    (hosts.folder / "fleet" / "fleet.yaml").write_text(FLEET.replace("[attic.chat]", "[duo.chat]"))
+    row = ServerRow("duo.chat", "DOWN", 0, 1, 7)
+    state = GatewayState((ModelRow("small", 0, (row,)),), (UserRow("tom", 0, 4),), 0)
+    (hosts.folder / "2301" / "gateway").write_text(dump({"event": "result", "value": state}))
+    ended = hosts.herd("gateway", "status")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "attic: 1 model, duo.chat asleep\n" in ended.stdout
+    (hosts.folder / "2302" / "asleep").unlink()
+    ended = hosts.herd("gateway", "status")
+    assert ended.returncode == 1
+    assert "attic: 1 model, duo.chat down\n" in ended.stdout
 
 
 def test_a_host_that_refuses_is_awake_and_a_fault(hosts: Hosts) -> None:

@@ -196,6 +196,17 @@ def test_a_gateway_shows_a_server_of_another_rig_as_paused() -> None:
     assert duo.problems == ("the gateway reports six.chat as down; `herd gateway status` reports more",)
 
 
+def test_a_gateway_shows_a_server_of_a_rig_that_sleeps() -> None:
+    chat = InstanceSnapshot("chat", "gemma", 8080, "asleep", "its rig sleeps")
+    duo, six = judge_gateways([GATEWAY_RIG, RigSnapshot("six", (chat,), asleep=True)])
+    assert duo.gateway
+    assert (duo.gateway.down, duo.gateway.asleep, duo.problems, six.ok) == ((), ("six.chat",), (), True)
+    # A server that has unloaded its model, on a rig that is awake, responds to its gateway.
+    duo, _ = judge_gateways([GATEWAY_RIG, RigSnapshot("six", (chat,))])
+    assert duo.gateway
+    assert duo.gateway.down == ("six.chat",)
+
+
 def test_streams_and_tokens_a_second() -> None:
     speed = Speed(43.1, 42.5, 43.7, "2026-11-23T20:15:00Z", "n = 9")
     wrote = ServerStatus("active", "running", "success", "200", slots=4, busy=3, reading=1, waiting=2, wrote=(82, 1025))

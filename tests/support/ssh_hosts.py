@@ -47,6 +47,9 @@ if '"verb":"llamaherd.gateway.wake"' in script:
             each.unlink()
     print('{{"event":"result","value":{{"networks":1}}}}')
     sys.exit(0)
+if '"verb":"llamaherd.gateway.status"' in script:
+    print((there / "gateway").read_text())
+    sys.exit(0)
 if '"verb":"llamaherd.pauses.read"' in script:
     print('{{"event":"result","value":{{"left":{{}}}}}}')
     sys.exit(0)
