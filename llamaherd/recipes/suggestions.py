@@ -23,6 +23,7 @@ from llamaherd.recipes.servers import (
     known_arguments,
     sound_environment,
 )
+from llamaherd.text.terminal import one_line
 
 HUB_FLAGS = ("-hf", "-hfr", "--hf-repo")
 """Flags for a model in a repository of a hub."""
@@ -81,7 +82,7 @@ def inventory_fragment(file: Path, servers: Iterable[ServerCommand]) -> str:
     models = {offer.keys["model"]: offer.model for offer in offers if offer.model}
     parts = {"models": models, "instances": {offer.name: offer.keys for offer in offers}}
     lines = [line for title, part in parts.items() if part for line in (f"{title}:", *_mapping(part))]
-    return "\n".join([*(line.replace("\n", " ") for line in about), *lines]) + "\n"
+    return "\n".join([*map(one_line, about), *lines]) + "\n"
 
 
 def _mapping(part: Mapping[str, Keys]) -> Iterator[str]:
@@ -132,7 +133,13 @@ def offer_of(server: ServerCommand) -> Offer:
     if _CPUS.fullmatch(server.cpus):
         keys["cpus"] = server.cpus
     ordered = {key: keys[key] for key in Instance.model_fields if key in keys}
-    return Offer(name, ordered, _of_hub(list(known.arguments)), tuple(_notes(server, keys, known)), server.start[0])
+    return Offer(
+        name,
+        ordered,
+        _of_hub(list(known.arguments)),
+        tuple(one_line(each) for each in _notes(server, keys, known)),
+        server.start[0],
+    )
 
 
 def _without_overrides(words: Iterable[str]) -> tuple[list[str], list[str]]:
