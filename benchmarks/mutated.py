@@ -36,7 +36,7 @@ from llamaherd.pipeline.fleet_files import examine_fleet
 from llamaherd.pipeline.inspection import state_of
 from llamaherd.pipeline.show import print_preflight, print_report
 from llamaherd.recipes import understand
-from llamaherd.recipes.suggestions import inventory_fragment
+from llamaherd.recipes.suggestions import inventory_fragment, offers_of
 from llamaherd.scaffold import rig_yaml
 from llamaherd.scaffold.hardware import checked_hardware, refuse_unfit
 from llamaherd.store import files as store_files
@@ -131,8 +131,9 @@ def recipe(suffix: str) -> Callable[[Path, bytes], str]:
     def judge(folder: Path, data: bytes) -> str:
         file = written(folder, f"x{suffix}", data)
         read = understand(file)
-        if read.servers:
-            assert inventory_fragment(file, read.servers)
+        for offer in offers_of(read.servers):
+            assert all(note.isprintable() for note in offer.notes), offer.notes
+        inventory_fragment(file, read.servers)
         return told(read.findings)
 
     return judge

@@ -58,6 +58,7 @@ from llamaherd.onhost.unused import FoundThing, Things
 from llamaherd.store.files import files_once
 from tests.history.test_release import GOOD
 from tests.pipeline.test_saved import written as saved_bytes
+from tests.recipes.test_kinds import DOCKERFILE, PLAY, QUADLET
 from tests.report.many import many
 from tests.store.test_store import SAID, told
 from tests.support import gguf_files
@@ -181,6 +182,35 @@ models:
     ttl: 300
     aliases: [q]
 """
+INSTALL = b"""set -e
+MODEL=${1:-/m/a.gguf} PORT=$((8080 + 1))
+args=(-m "$MODEL" --port $PORT)
+[[ -n $DEBUG ]] && args+=(--verbose)
+serve() { local n=$1; llama-server "${args[@]}" -np "$n"; }
+for n in 1 2; do serve $n & done
+case $2 in big) C=65536;; *) C=4096;; esac
+sudo tee /etc/systemd/system/l.service >/dev/null <<EOF
+[Service]
+ExecStart=/usr/bin/llama-server -m $MODEL -c $C \\\\
+  --host 0.0.0.0
+EOF
+cat > m.ini <<'E'
+[a]
+model = /m/a.gguf
+E
+docker compose -f - up -d <<EOF
+services:
+  a: {image: ghcr.io/ggml-org/llama.cpp:server-cuda, command: -m /m/a.gguf -c $C}
+EOF
+"""
+EXTENDING = b"""services:
+  base: {image: 'ghcr.io/ggml-org/llama.cpp:server-cuda', ports: ['${P:-80}:8080'], gpus: all}
+  a: {extends: base, command: [-m, /m/a.gguf], configs: [{source: c, target: /c.yaml}]}
+configs:
+  c:
+    content: |
+      models: {a: {cmd: 'llama-server --port $${PORT} -m a.gguf'}}
+"""
 COMMANDS = (
     "fit --context 8192 --parallel 2 --ubatch 512 --gpu 24G,24G --ram 64G a/b",
     "fit --mtp 2 --kv q8_0 --engine llama.cpp small",
@@ -206,6 +236,11 @@ KINDS: dict[str, Kind] = {
     "rig": Kind(tuple(each.read_bytes() for each in sorted(EXAMPLES.glob("*.yaml"))), YAML, rig, 22),
     "fleet": Kind(tuple(f"# {name}\n".encode() + text for name, text in FLEET.items()), LINES, whole_fleet, 6),
     "script": Kind(_recipes(".sh"), LINES, recipe(".sh"), 10),
+    "install": Kind((INSTALL,), LINES, recipe(".sh"), 6),
+    "quadlet": Kind((QUADLET.encode(),), LINES, recipe(".container"), 3),
+    "dockerfile": Kind((DOCKERFILE.encode(),), LINES, recipe(".Dockerfile"), 3),
+    "play": Kind((PLAY.encode(),), YAML, recipe(".play.yml"), 3),
+    "extending": Kind((EXTENDING,), YAML, recipe(".yaml"), 3),
     "unit": Kind(_recipes(".service"), LINES, recipe(".service"), 8),
     "compose": Kind(_recipes(".yaml", ".yml"), YAML, recipe(".yaml"), 10),
     "page": Kind(_recipes(".md", ".txt"), LINES, recipe(".md"), 5),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import stat
 import sys
 from collections.abc import Iterable, Sequence
@@ -30,7 +32,7 @@ from llamaherd.inventory.yaml_file import UNREADABLE
 from llamaherd.pipeline.discovery import SUFFIXES
 from llamaherd.pipeline.load import examined, inventory_folder, inventory_path
 from llamaherd.pipeline.rules import NO_INVENTORY
-from llamaherd.recipes import is_recipe, understand
+from llamaherd.recipes import further_checks, is_recipe, understand
 from llamaherd.recipes.suggestions import inventory_fragment
 from llamaherd.text.textfile import lines_of
 
@@ -46,6 +48,8 @@ class Checked:
 
     findings: list[Finding] = field(default_factory=list)
     suggested: list[str] = field(default_factory=list)
+    others: list[tuple[str, ...]] = field(default_factory=list)
+    """Commands of other programs that check more of a recipe."""
     rigs: int = 0
     recipes: int = 0
 
@@ -83,7 +87,8 @@ def check(inventory: Path | None, paths: tuple[Path, ...], fix: bool, as_json: b
     """Report mistakes in an inventory or in a recipe. Connects to no host.
 
     A PATH is a rig's YAML file, a folder of them, the name of a rig, or a recipe: a script that starts a server, a
-    Compose file, a .wslconfig.
+    unit, a Quadlet, a Dockerfile, a Compose file, an Ansible play, a preset file, a config.yaml of llama-swap, a
+    .wslconfig.
 
     --fix corrects what has one certain fix, such as a key with one wrong letter or a missing space after a colon. It
     keeps comments and everything else, and prints each changed line.
@@ -124,7 +129,10 @@ def _print_text(checked: Checked, fixed: Sequence[Finding] | None) -> None:
     print_findings(checked.findings, err=False, fixing=True)
     for text in checked.suggested:
         echo(f"\nThe same in an inventory:\n\n{text}")
-    if checked.findings and not checked.suggested:
+    others = [shlex.join(command) for command in checked.others if shutil.which(command[0])]
+    for command in others:
+        echo(f"\nThe rest of the file is checked by `{command}`.")
+    if others or (checked.findings and not checked.suggested):
         echo("")
     before = f"{len(fixed):,} fixed, " if fixed else "nothing to fix, " if fixed is not None else ""
     echo(f"{before}{checked.summary}")
@@ -188,7 +196,9 @@ def _check_paths(paths: Iterable[Path]) -> Checked:
         if is_recipe(path):
             recipe = understand(path)
             checked.findings += recipe.findings
-            checked.suggested += [inventory_fragment(path, recipe.servers)] if recipe.servers else []
+            fragment = inventory_fragment(path, recipe.servers)
+            checked.suggested += [fragment] if fragment else []
+            checked.others += further_checks(path)
             checked.recipes += 1
         else:
             fleet, found = examined(path)

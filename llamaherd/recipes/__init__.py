@@ -129,6 +129,17 @@ def understand(path: Path) -> Recipe:
     return Recipe(tuple(findings), recipe.servers)
 
 
+def further_checks(path: Path) -> tuple[tuple[str, ...], ...]:
+    """Return the commands of other programs that check the rest of a file: what is not about engines."""
+    try:
+        text = read_text(path, LARGEST)
+    except UnreadableError:
+        return ()
+    if kind_of(path, text) == "compose":
+        return (("docker", "compose", "-f", str(path), "config", "--quiet"),)
+    return (("systemd-analyze", "verify", str(path)),) if path.suffix == ".service" else ()
+
+
 def _shown(finding: Finding) -> Finding:
     """Return a finding with unknown values as they are written."""
     message, help_ = unveil(finding.message), unveil(finding.help)

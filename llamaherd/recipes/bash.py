@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ from llamaherd.recipes.expansion import ELIDED, LONGEST, MOST_ELEMENTS, Expander
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser, Point
 
-_SECONDS, _CHUNK = 1.5, 2048
+_SECONDS, _CHUNK = 1.0, 2048
 """The seconds that the grammar may take for one text, as some texts without sense take minutes; bytes of one step."""
 _MOST_STEPS, _MOST_ROUNDS, _DEEPEST = 8000, 64, 8
 """The most statements in all, rounds of one loop, and calls in calls."""
@@ -188,8 +188,11 @@ class _Shell(Expander):
                     self.commands.append(Command(tuple(words)))
                 words = []
             else:
-                unknown = "$" in raw.chars or "`" in raw.chars or ELIDED.fullmatch(raw.chars) is not None
-                words.append(Word(raw, raw.at[0] if raw.at else self.position(start), unknown))
+                word = word_of(raw, raw.at[0] if raw.at else self.position(start))
+                unknown = (
+                    word.unknown or "$" in raw.chars or "`" in raw.chars or ELIDED.fullmatch(raw.chars) is not None
+                )
+                words.append(replace(word, unknown=unknown))
 
     def _block(self, nodes: Sequence[Node]) -> None:
         for index, node in enumerate(nodes):

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from llamaherd.recipes.arithmetic import compute
-from llamaherd.recipes.commands import EMPTY, Position, Text, Word, joined, without_escapes
+from llamaherd.recipes.commands import EMPTY, Position, Text, Word, is_veiled, joined, unveil, without_escapes
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -103,7 +103,8 @@ class Expander:
         ]
         text = joined(texts[:MOST_ELEMENTS])
         tilde = bool(parts) and next((part.tilde for part in parts if part.text.chars), False)
-        unknown = any(part.unknown for part in parts) or self._elided(node)
+        unknown = any(part.unknown for part in parts) or self._elided(node) or is_veiled(text.chars)
+        text = Text(unveil(text.chars), text.at)
         unset = tuple(name for part in parts for name in part.unset)
         return Word(text, text.at[0] if text.at and not node else start, unknown, unset, tilde)
 

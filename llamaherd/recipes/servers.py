@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.engines import flags
@@ -48,6 +49,7 @@ MODEL_FLAGS = ("-m", "--model", "-hf", "-hfr", "--hf-repo", "-mu", "--model-url"
 """Without these flags a command does not serve: `llama-server --version` prints the version and ends."""
 _ELLIPSES = ("...", "…")
 """Signs for arguments that are left out."""
+_KEY_FROM_FILE = "put the key into a file, and give `--api-key-file`"
 _STAND_IN = "4321"
 """A number in place of one that only a shell can compute."""
 
@@ -109,25 +111,47 @@ def check_build(file: Path, words: tuple[Word, ...], kind: EngineName, version: 
         yield found
 
 
-def corrected_arguments(server: ServerCommand) -> tuple[str, ...]:
-    """Return the corrected arguments, without those that cannot be corrected."""
+class KnownArguments(NamedTuple):
+    """The arguments of a command that are known and right, and what was left out."""
+
+    arguments: tuple[str, ...]
+    unknown: tuple[str, ...]
+    wrong: tuple[str, ...]
+
+
+def known_arguments(server: ServerCommand) -> KnownArguments:
+    """Return the corrected arguments, without those that are unknown or cannot be corrected."""
     words, arguments = _arguments(server)
+    kept = set(map(id, words))
+    unknown = [str(word) for word in server.arguments if word.unknown and id(word) not in kept]
+    wrong: list[str] = []
     result: list[str] = []
     problems = {problem.index: problem for problem, _ in _problems(server) if problem.severity == "error"}
     problems |= {p.index: p for p, _ in _problems(server) if p.replacement is not None}
     index = 0
     while index < len(words):
         problem = problems.get(index)
-        if problem is None:
+        written = words[index : index + (problem.length if problem else 1)]
+        if problem and problem.replacement is not None:
+            stand_ins = [at for at, text in enumerate(problem.replacement) if text == _STAND_IN]
+            left_out = {each for at in stand_ins for each in (at - 1, at)}
+            result += [text for at, text in enumerate(problem.replacement) if at not in left_out]
+            unknown += [" ".join(map(str, written))] if stand_ins else []
+        elif problem:
+            wrong.append(" ".join(map(str, written)))
+        elif written[0].unknown and not _named(written[0]):
+            flag = [result.pop()] if result and result[-1].startswith("-") else []
+            unknown.append(" ".join([*flag, str(written[0])]))
+        else:
             result.append(arguments[index])
-            index += 1
-            continue
-        if problem.replacement is not None:
-            result += problem.replacement
-        index += problem.length
-    stand_ins = [index for index, text in enumerate(result) if text == _STAND_IN]
-    left_out = {place for index in stand_ins for place in (index - 1, index)}
-    return tuple(text for index, text in enumerate(result) if index not in left_out)
+        index += len(written)
+    return KnownArguments(tuple(result), tuple(unknown), tuple(wrong))
+
+
+def _named(word: Word) -> bool:
+    """Return whether a path has a known name, in a folder that may be unknown."""
+    folder, slash, name = str(word).rpartition("/")
+    return bool(folder and slash and name) and not re.search(r"[$`{}<>]", name)
 
 
 def sound_environment(server: ServerCommand) -> dict[str, str]:
@@ -194,7 +218,8 @@ def _problems(server: ServerCommand) -> list[tuple[Problem, Word]]:
         if problem.rule is OPEN or (problem.rule is ENDS and not server.has(*MODEL_FLAGS)):
             continue
         if problem.rule is SECRET:
-            problem = replace(problem, help="put the key into a file, and give `--api-key-file`", unusual="note")
+            way_out = f"leave it out, and {key_advice(server)}" if server.kind == "vllm" else _KEY_FROM_FILE
+            problem = replace(problem, help=way_out, unusual="note")
         unknown = [each for each in words[problem.index : problem.index + problem.length] if each.unknown]
         for each in unknown:
             problem = replace(

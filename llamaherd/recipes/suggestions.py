@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
@@ -13,38 +14,75 @@ from llamaherd.engines.flags.keys import Keys, keys_from_arguments, slug
 from llamaherd.inventory.schema import Instance
 from llamaherd.inventory.schema.key_flags import number
 from llamaherd.recipes.recipe import ServerCommand
-from llamaherd.recipes.servers import API_KEY_VARIABLES, PORTS, corrected_arguments, is_loopback, sound_environment
+from llamaherd.recipes.servers import (
+    API_KEY_VARIABLES,
+    MODEL_FLAGS,
+    PORTS,
+    KnownArguments,
+    is_loopback,
+    known_arguments,
+    sound_environment,
+)
+from llamaherd.text.terminal import one_line
 
 HUB_FLAGS = ("-hf", "-hfr", "--hf-repo")
 """Flags for a model in a repository of a hub."""
+_ROUTING = ("--models-preset", "--models-dir", "--models-max")
+_OVERRIDES = ("-ot", "--override-tensor")
+_CPUS = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
 KEY_FILE: Keys = {"file": "api-key"}
 _ENVIRONMENT = re.compile(r"(?:GGML|LLAMA_ARG|CUDA(?!_VISIBLE_DEVICES|_DEVICE_ORDER)|NCCL|VLLM)_(?!.*(?:KEY|TOKEN))\w+")
 """Variables that engines read. GPUs are chosen by `on`, and keys are never copied."""
 
 
+@dataclass(frozen=True)
+class Offer:
+    """The instance of an inventory that matches a command, and what differs."""
+
+    name: str
+    keys: Keys
+    """The keys of the instance, in the order of docs/inventory.md."""
+    model: Keys
+    """The model, if a hub has it."""
+    notes: tuple[str, ...]
+    """What the command leaves to others, or has and the instance does not."""
+    line: int
+
+
+def offers_of(servers: Iterable[ServerCommand]) -> tuple[Offer, ...]:
+    """Return an offer for each command that serves one model, with names that differ."""
+    offers: list[Offer] = []
+    for server in servers:
+        if is_router(server):
+            continue
+        offer = offer_of(server)
+        while any(offer.name == other.name for other in offers):
+            offer = replace(offer, name=f"{offer.name[:36]}-{len(offers) + 1}")
+        offers.append(offer)
+    return tuple(offers)
+
+
 def inventory_fragment(file: Path, servers: Iterable[ServerCommand]) -> str:
     """Return YAML for an inventory with an instance for each command; empty if there is no command."""
-    instances: dict[str, Keys] = {}
-    models: dict[str, Keys] = {}
-    about: list[str] = []
-    for server in servers:
-        name, keys, model = suggest_instance(server)
-        while name in instances:
-            name = f"{name[:36]}-{len(instances) + 1}"
-        instances[name] = keys
-        about.append(f"# `{name}` is {file.name}:{server.start[0]}")
-        if "context" not in keys:
-            about.append(f"# `{name}` lacks `context`, which the command leaves to the engine: write how many tokens")
-        if model:
-            models[keys["model"]] = model
-    if not instances:
+    servers = tuple(servers)
+    offers = offers_of(servers)
+    about = [
+        f"# line {server.start[0]} starts a router of several models: declare each model, and a group of them"
+        for server in servers
+        if is_router(server)
+    ]
+    for offer in offers:
+        about.append(f"# `{offer.name}` is {file.name}:{offer.line}")
+        about += [f"# `{offer.name}`: {note}" for note in offer.notes]
+    if not offers:
         return ""
     about.append("# name the engine, the model and the GPUs as your rig does")
-    if any(keys.get("api_key") == KEY_FILE for keys in instances.values()):
+    if any(offer.keys.get("api_key") == KEY_FILE for offer in offers):
         about.append(f"# write a key of your own into the file {KEY_FILE['file']} in the inventory folder")
-    parts = {"models": models, "instances": instances}
+    models = {offer.keys["model"]: offer.model for offer in offers if offer.model}
+    parts = {"models": models, "instances": {offer.name: offer.keys for offer in offers}}
     lines = [line for title, part in parts.items() if part for line in (f"{title}:", *_mapping(part))]
-    return "\n".join([*about, *lines]) + "\n"
+    return "\n".join([*map(one_line, about), *lines]) + "\n"
 
 
 def _mapping(part: Mapping[str, Keys]) -> Iterator[str]:
@@ -57,20 +95,27 @@ def _mapping(part: Mapping[str, Keys]) -> Iterator[str]:
             yield f"    {key}{text.strip().removeprefix('_')}"  # `on` is a word in an inventory
 
 
-def suggest_instance(server: ServerCommand) -> tuple[str, Keys, Keys]:
-    """Return the name of an instance, its keys in the order of docs/inventory.md, and its model if a hub has it."""
-    words = list(corrected_arguments(server))
+def is_router(server: ServerCommand) -> bool:
+    """Return whether a server loads models as they are requested: llama-server without a model."""
+    return server.program == "llama-server" and server.has(*_ROUTING) is not None and not server.has(*MODEL_FLAGS)
+
+
+def offer_of(server: ServerCommand) -> Offer:
+    """Return the instance that matches a command."""
+    known = known_arguments(server)
+    words, overrides = _without_overrides(known.arguments)
     keys, model, alias, gpus, rest = keys_from_arguments(words, server.kind)
     name = slug(PurePosixPath(model).name) or "server"
     keys |= {"engine": server.kind, "model": slug(alias) or name}
-    if keys.get("gpu_layers") == 0 or gpus == 0:
+    given = server.cards if server.cards is not None else _visible(server)
+    if keys.get("gpu_layers") == 0 or gpus == 0 or given == 0:
         keys.pop("gpu_layers", None)  # no card: on the CPU
     else:
-        count = len(keys["tensor_split"]) if "tensor_split" in keys else gpus or 1
+        count = len(keys["tensor_split"]) if "tensor_split" in keys else gpus or given or 1
         keys["on"] = [f"card{number}" for number in range(1, count + 1)]
     if server.published:
         keys |= {"listen": server.published.address or "0.0.0.0", "port": number(server.published.host)}
-    if server.contained:
+    if server.contained or server.kind == "vllm":
         keys["backend"] = "compose"
     keys.setdefault("port", int(PORTS.get(server.program, "8080")))
     if keys.get("listen") in {"127.0.0.1", "localhost"}:
@@ -79,13 +124,57 @@ def suggest_instance(server: ServerCommand) -> tuple[str, Keys, Keys]:
         keys.setdefault("api_key", {"env": "LLAMA_API_KEY"})
     if "listen" in keys and not is_loopback(str(keys["listen"])):
         keys.setdefault("api_key", KEY_FILE)
-    if rest:
-        keys["extra_args"] = rest
+    if rest or overrides:
+        keys["extra_args"] = [*rest, *overrides]
     if environment := {key: value for key, value in sound_environment(server).items() if _ENVIRONMENT.fullmatch(key)}:
         keys["environment"] = environment
     if isinstance(kv := keys.get("kv"), dict) and len(set(kv.values())) == 1 and len(kv) == 2:
         keys["kv"] = kv["k"]
-    return name, {key: keys[key] for key in Instance.model_fields if key in keys}, _of_hub(words)
+    if _CPUS.fullmatch(server.cpus):
+        keys["cpus"] = server.cpus
+    ordered = {key: keys[key] for key in Instance.model_fields if key in keys}
+    return Offer(
+        name,
+        ordered,
+        _of_hub(list(known.arguments)),
+        tuple(one_line(each) for each in _notes(server, keys, known)),
+        server.start[0],
+    )
+
+
+def _without_overrides(words: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return arguments without several `-ot`, and those in their order, which decides. One alone may be a key."""
+    given = list(words)
+    places = [at for at, word in enumerate(given) if word in _OVERRIDES and at + 1 < len(given)]
+    if len(places) < 2:
+        return given, []
+    taken = {each for at in places for each in (at, at + 1)}
+    return [word for at, word in enumerate(given) if at not in taken], [given[at] for at in sorted(taken)]
+
+
+def _visible(server: ServerCommand) -> int | None:
+    """Return the number of GPUs that CUDA_VISIBLE_DEVICES names; None for all."""
+    word = server.settings.get("CUDA_VISIBLE_DEVICES")
+    if word is None or word.unknown or str(word) == "all":
+        return None
+    return len([each for each in str(word).split(",") if each.strip() not in ("", "-1")])
+
+
+def _notes(server: ServerCommand, keys: Keys, known: KnownArguments) -> Iterator[str]:
+    """Yield what the engine chose, what is unknown, and what no key has."""
+    if "context" not in keys:
+        yield "it lacks `context`, which the command leaves to the engine: write how many tokens"
+    for text in known.unknown:
+        yield f"`{text}` is not carried over: its value is set elsewhere"
+    for text in known.wrong:
+        yield f"`{text}` is not carried over: see its finding"
+    for text in server.dropped:
+        yield f"`{text}` is not carried over"
+    if server.cpus and "cpus" not in keys:
+        yield f"the processors `{server.cpus}` are not carried over"
+    if server.program == "llama-server" and server.has("-fit", "--fit", "-fitt", "--fit-target", "-fitc", "--fit-ctx"):
+        slots = "" if "parallel" in keys else ", and has 4 slots"
+        yield f"the command lets llama.cpp fit the model into free memory{slots}: the rig plans both"
 
 
 def _of_hub(words: list[str]) -> Keys:

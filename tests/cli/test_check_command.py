@@ -181,3 +181,35 @@ def test_a_guess_is_not_applied(fleet: Path, right: str, wrong: str) -> None:
     (fleet / "attic.yaml").write_text(text)
     herd("check", "--fix", "attic.yaml")
     assert (fleet / "attic.yaml").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code"),
+    [
+        ("Dockerfile", "RUN x\n", 2),
+        ("a.container", "[Container]\n", 2),
+        ("notes.txt", "buy milk\n", 2),
+        ("k.yaml", "apiVersion: v1\nkind: Pod\n", 2),
+        ("a.sh", "llama-server -m a.gguf -c 4096\n", 0),
+        ("a.sh", "llama-server -m a.gguf -c 4096 --no-mmap\n", 1),
+        ("r.sh", "llama-server --models-preset /x.ini\n", 0),
+    ],
+)
+def test_a_file_of_which_nothing_was_read_ends_with_2(name: str, text: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    result = CliRunner().invoke(main, ["check", str(tmp_path / name)])
+    assert result.exit_code == code
+    assert ("The same in an inventory" in result.stdout) is (name == "a.sh")
+
+
+def test_programs_that_check_the_rest_are_named_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    monkeypatch.setenv("PATH", str(tools))
+    file = tmp_path / "compose.yaml"
+    file.write_text("services: {a: {image: redis}}\n", encoding="utf-8")
+    assert "The rest" not in CliRunner().invoke(main, ["check", str(file)]).stdout
+    (tools / "docker").write_text("#!/bin/sh\n", encoding="utf-8")
+    (tools / "docker").chmod(0o755)
+    shown = CliRunner().invoke(main, ["check", str(file)]).stdout
+    assert f"`docker compose -f {file} config --quiet`" in shown

@@ -170,6 +170,8 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
 FRAGMENTS = {
     "launch_mtp_server.sh": """\
 # `qwen3-35b-a3b-instruct-q4_k_xl` is launch_mtp_server.sh:9
+# `qwen3-35b-a3b-instruct-q4_k_xl`: `--threads $(nproc)` is not carried over: its value is set elsewhere
+# `qwen3-35b-a3b-instruct-q4_k_xl`: `--cache-reuse` is not carried over: see its finding
 # name the engine, the model and the GPUs as your rig does
 # write a key of your own into the file api-key in the inventory folder
 instances:

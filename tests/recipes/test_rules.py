@@ -15,7 +15,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.memory.facts import rig_facts
 from llamaherd.recipes import examine, understand
-from llamaherd.recipes.suggestions import inventory_fragment
+from llamaherd.recipes.suggestions import inventory_fragment, offers_of
 from tests.support.rigs import cpu_rig
 
 DIGEST = "@sha256:" + "0" * 64
@@ -256,6 +256,7 @@ OFFERED = {
             "sampling": {"temperature": 0.6, "repeat_penalty": 1.1},
             "thinking": False,
             "port": 8000,
+            "backend": "compose",
             "extra_args": ["--seed", "3"],
         },
     ),
@@ -388,3 +389,55 @@ def test_what_to_write_for_an_option_is_one_word_to_a_shell(tmp_path: Path) -> N
     file = tmp_path / "build.sh"
     file.write_text("cmake -B build -DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=86,120\n", encoding="utf-8")
     assert [each.help for each in examine(file)] == ["write `'-DCMAKE_CUDA_ARCHITECTURES=86;120'`"]
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("CUDA_VISIBLE_DEVICES=0,2 llama-server -m A.gguf -c 4096", {"on": ["card1", "card2"]}),
+        ("CUDA_VISIBLE_DEVICES= llama-server -m A.gguf -c 4096", {"on": None}),
+        ("CUDA_VISIBLE_DEVICES=$GPU llama-server -m A.gguf -c 4096", {"on": ["card1"]}),
+        ("taskset -c 0-3,8 llama-server -m A.gguf -c 4096", {"cpus": "0-3,8"}),
+        (
+            "llama-server -m A.gguf -c 4096 -ot b=CUDA1 -ngl 9 -ot c=CPU",
+            {"extra_args": ["-ot", "b=CUDA1", "-ot", "c=CPU"]},
+        ),
+        ("llama-server -m A.gguf -c 4096--jinja", {"context": 4096}),
+        ("llama-server -m A.gguf -c 4096 -sm $S -fa $F", {"split": None, "flash_attention": None}),
+        ("llama-server -m $DIR/A.gguf -c 4096", {"model": "a"}),
+    ],
+)
+def test_an_offer_has_what_the_command_has(text: str, keys: dict[str, Any], tmp_path: Path) -> None:
+    (found,) = suggested(tmp_path, f"{text}\n")["instances"].values()
+    assert {key: found.get(key) for key in keys} == keys
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("llama-server -m a.gguf -c 1 -ts $S $MORE", ["`$MORE` is not carried over", "`-ts $S` is not carried over"]),
+        ("llama-server -m $M -c 1", ["`-m $M` is not carried over"]),
+        ("llama-server -m a.gguf -c 1 on", ["`on` is not carried over: see its finding"]),
+        ("nice -n 5 llama-server -m a.gguf -c 1", ["`nice -n 5` is not carried over"]),
+        (
+            "llama-server -m a.gguf -c 1 --fit-target 9",
+            ["lets llama.cpp fit the model into free memory, and has 4 slots"],
+        ),
+        ("llama-server -m a.gguf -c 1 -np 2 --fit on", ["lets llama.cpp fit the model into free memory: the rig"]),
+    ],
+)
+def test_an_offer_names_what_differs(text: str, notes: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "a.sh"
+    file.write_text(f"{text}\n", encoding="utf-8")
+    (offer,) = offers_of(understand(file).servers)
+    assert len(offer.notes) == len(notes)
+    assert all(note in given for note, given in zip(notes, offer.notes, strict=True))
+
+
+@pytest.mark.parametrize("flags", ["--models-preset /x.ini", "--models-dir /m --port 9000"])
+def test_a_router_is_no_instance(flags: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.sh"
+    file.write_text(f"llama-server {flags}\n", encoding="utf-8")
+    assert inventory_fragment(file, understand(file).servers) == ""
+    file.write_text(f"llama-server {flags} &\nllama-server -m a.gguf -c 1\n", encoding="utf-8")
+    assert inventory_fragment(file, understand(file).servers).startswith("# line 1 starts a router")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llamaherd.diagnostics.findings import Rule, Severity
 from llamaherd.diagnostics.spelling import nearest_name
@@ -231,6 +231,10 @@ def _cut_short(given: GivenValue, value: Value) -> Problem:
     read = re.match(pattern, given.text)
     taken = read[0].strip() if read else "a number"
     message = f"{given.catalogue.kind} reads `{given.flag} {given.text}` as {taken}"
+    behind = given.text[read.end() :] if read else ""
+    if re.match(r"--?[a-z]", behind):
+        problem = given.problem(CUT_SHORT, message, f"write a blank before `{behind}`")
+        return replace(problem, replacement=(given.flag, taken, behind))
     return given.problem(CUT_SHORT, message, "write the number out, without a unit")
 
 

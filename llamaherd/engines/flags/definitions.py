@@ -22,7 +22,7 @@ ValueFault = Literal["number", "choice", "range", "rest"]
 
 INTEGER = re.compile(r"\s*([+-]?[0-9]+)")
 FLOAT = re.compile(
-    r"\s*[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE | re.ASCII
+    r"\s*[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE | re.ASCII
 )
 SYNONYMS = ("enabled", "true", "1", "disabled", "false", "0", "-1")
 """Other words for `on`, `off` and `auto`, which messages leave out."""

@@ -160,7 +160,7 @@ def _is_value(word: str) -> bool:
     return not word.startswith("-") or _NEGATIVE.fullmatch(word) is not None
 
 
-_NEGATIVE = re.compile(r"-(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+_NEGATIVE = re.compile(r"-(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 
 
 def _nested(settings: Settings) -> Keys:
