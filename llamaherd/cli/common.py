@@ -250,12 +250,12 @@ def echo(text: str, *, err: bool = False, fit: bool | None = None) -> None:
     With `fit`, as by default on stderr, lines that are wider than the terminal are wrapped between words. Other lines
     are for copying.
     """
-    width = _columns(err=err) if (err if fit is None else fit) else None
+    width = terminal_columns(err=err) if (err if fit is None else fit) else None
     click.echo("\n".join(fitted(plain(text), width)), err=err)
 
 
-def fitted(text: str, width: int | None) -> Iterator[str]:
-    """Yield the lines of a text. Those that are wider than `width` are wrapped between words, and indented further."""
+def fitted(text: str, width: int | None, further: int = 4) -> Iterator[str]:
+    """Yield the lines of a text. Lines wider than `width` are wrapped between words, and indented `further`."""
     for line in text.split("\n"):
         if width is None or len(line.encode()) <= width:
             yield line
@@ -265,7 +265,7 @@ def fitted(text: str, width: int | None) -> Iterator[str]:
         rest = line.lstrip(" ")
         indent = min(len(line) - len(rest), width // 2)
         first, *words = rest.split(" ")
-        yield from wrapped([(" " * indent + first, None), *((word, None) for word in words)], width, indent + 4)
+        yield from wrapped([(" " * indent + first, None), *((word, None) for word in words)], width, indent + further)
 
 
 def progress(text: str) -> None:
@@ -288,7 +288,7 @@ def print_findings(
     def lines(file: Path) -> list[str] | None:
         return lines_of(texts[file]) if texts and file in texts else _source_lines(file)
 
-    for line in rendered(to_print(findings), lines, _painted, _columns(err=err), fixing=fixing):
+    for line in rendered(to_print(findings), lines, _painted, terminal_columns(err=err), fixing=fixing):
         click.echo(line, err=err, color=False if os.environ.get("NO_COLOR") else None)
     if (left := len(findings) - MOST_SHOWN) > 0:
         click.echo(f"and {left:,} more", err=err)
@@ -312,7 +312,7 @@ def _painted(text: str, role: str) -> str:
     return click.style(text, fg=COLOURS.get(role), bold=role != "gutter" or None, dim=role == "gutter" or None)
 
 
-def _columns(*, err: bool) -> int | None:
+def terminal_columns(*, err: bool) -> int | None:
     """Return the width of the output; None if it is no terminal."""
     if not (sys.stderr if err else sys.stdout).isatty():
         return None

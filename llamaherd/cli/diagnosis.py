@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, print_findings
+from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, fitted, print_findings, terminal_columns
 from llamaherd.cli.controller_checks import Inventory, disk_check, hub_check, key_checks, program_checks
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.diagnostics.findings import InventoryError
@@ -104,7 +104,8 @@ def _print(found: Examined) -> None:
     click.echo(click.style(found.name, bold=True))
     for verdict, line in diagnosis_lines(found, unicode=encoding.startswith("utf")):
         text = line.encode(encoding, "replace").decode(encoding)
-        click.echo(text if verdict == "ok" else click.style(text, fg=_COLOURS[verdict]))
+        for part in fitted(text, terminal_columns(err=False)):
+            click.echo(part if verdict == "ok" else click.style(part, fg=_COLOURS[verdict]))
 
 
 def _print_summary(examined: Sequence[Examined]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from llamaherd.cli.common import echo
+from llamaherd.cli.common import echo, fitted, terminal_columns
 from llamaherd.diagnostics.spelling import misspelled_name
 from llamaherd.pipeline.rules import rules
 from llamaherd.resources import DOCS
@@ -59,4 +59,5 @@ def explain(names: tuple[str, ...]) -> None:
     if missing := [name for name, page in wanted.items() if page is None]:
         raise click.UsageError(f"there is no page `{missing[0]}`\n  help: {_page_meant(missing[0])}")
     texts = (page.read_text(encoding="utf-8") if isinstance(page, Path) else page for page in wanted.values() if page)
-    echo("\n".join(texts).rstrip("\n"))
+    for line in fitted("\n".join(texts).rstrip("\n"), terminal_columns(err=False), 0):
+        echo(line)

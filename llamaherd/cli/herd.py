@@ -18,7 +18,19 @@ from click.exceptions import NoArgsIsHelpError
 from click.shell_completion import CompletionItem
 
 from llamaherd import __version__
-from llamaherd.cli.common import FAILED, HINT, INTERRUPTED, UNUSABLE, fail, inventory_option, json_option, print_errors
+from llamaherd.cli.common import (
+    FAILED,
+    FEWEST_COLUMNS,
+    HINT,
+    INTERRUPTED,
+    UNUSABLE,
+    fail,
+    fitted,
+    inventory_option,
+    json_option,
+    print_errors,
+    terminal_columns,
+)
 from llamaherd.cli.envelope import failure_printed, note_error
 from llamaherd.cli.habits import COMMANDS, refuse_other_dashes, usage_help
 from llamaherd.diagnostics.findings import InventoryError, UserError
@@ -106,6 +118,8 @@ ATTRIBUTES: Mapping[str, str] = {"open": "open_"}
 """The attributes of commands whose names are built-in functions."""
 
 
+_ERROR = "Error: "
+"""What click prints before a message."""
 _NO_NUMBER = ("is not a valid integer range", "is not a whole number")
 """What click calls a text in place of a number, and what a user understands."""
 
@@ -198,9 +212,10 @@ def _short_usage() -> Iterator[None]:
         text = (error.message if is_unknown else error.format_message()).replace(*_NO_NUMBER)
         if len(text) > MOST_MESSAGE or not text.replace("\n", "").replace("\t", "").isprintable():
             text = one_line(text)
-        elif not help_ and _NO_NUMBER[1] not in text:
+        elif not help_ and _NO_NUMBER[1] not in text and len(text) < FEWEST_COLUMNS:
             raise
-        raise click.UsageError(f"{text}\n  help: {help_}" if help_ else text, error.ctx) from None
+        lines = fitted(f"{_ERROR}{text}\n  help: {help_}" if help_ else f"{_ERROR}{text}", terminal_columns(err=True))
+        raise click.UsageError("\n".join(lines).removeprefix(_ERROR), error.ctx) from None
 
 
 @contextmanager

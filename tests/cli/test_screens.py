@@ -5,16 +5,24 @@ Screens of check, plan, status, top, up and verify have tests of their own.
 
 from __future__ import annotations
 
+import os
+import pty
 import re
-from collections.abc import Callable
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 from typing import Literal
 
+import click
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from llamaherd.cli.common import fitted
+from llamaherd.cli.herd import main
 from llamaherd.measure.bench.outcome import measurement_outcome, print_outcome
 from llamaherd.measure.report.page import page
 from llamaherd.measure.report.show import print_page
@@ -27,9 +35,11 @@ from llamaherd.role.preflight import PreflightRow
 from llamaherd.store.show import print_holdings, print_removals
 from tests.bench.test_compare import steady
 from tests.bench.test_outcome import measured
+from tests.diagnostics.test_more_mistakes import RIGHT
 from tests.report.test_page import brief
 from tests.store.test_store import ARRIVES, Q4, REASONER, SAID, judged
 from tests.support.golden import assert_golden
+from tests.support.ssh_hosts import HERD
 from tests.tune.test_ending import ended
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -101,6 +111,76 @@ def test_a_screen(name: str) -> None:
     heads = {title: "\n".join(each.split("\n")[:_LINES]) for title, each in shown.items()}
     text = "".join(f"{title}:\n{each}\n" for title, each in heads.items()).replace("\x1b", "ESC")
     assert_golden(GOLDEN, f"{name}.txt", {f"{name}.txt": text})
+
+
+def commands(group: click.Group, *words: str) -> Iterator[tuple[str, ...]]:
+    """Yield the words of each command and of each group."""
+    yield words
+    for name in group.commands:
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, click.Group):
+            yield from commands(command, *words, name)
+        else:
+            yield (*words, name)
+
+
+def test_no_help_is_wider_than_a_terminal() -> None:
+    found = [*commands(main)]
+    assert len(found) > 50
+    for words_ in found:
+        help_ = CliRunner().invoke(main, [*words_, "--help"], terminal_width=80)
+        assert help_.exit_code == 0
+        assert max(map(len, help_.output.split("\n"))) <= 80, words_
+
+
+FAILING = (
+    "plan ducks",
+    "check",
+    "fit no.gguf --context 512",
+    "logs duo",
+    "explain LH012 LH036",
+    "up --check",
+    "pause duo",
+)
+
+
+@pytest.mark.usefixtures("starts_processes")
+@pytest.mark.parametrize("columns", [80, 100])
+def test_no_message_is_cut_or_wider_than_the_terminal(tmp_path: Path, columns: int) -> None:
+    """The real command on a terminal, with and without colours, and in a pipe."""
+    text = RIGHT.replace("port: 8003", "prot: 8003").replace("kind: llama.cpp", "kind: ollama")
+    (tmp_path / "duo.yaml").write_text(text, encoding="utf-8")
+    for command in FAILING:
+        piped = on_terminal(tmp_path, command, None)
+        plain = on_terminal(tmp_path, command, columns, NO_COLOR="1")
+        assert COLOUR.sub("", on_terminal(tmp_path, command, columns)) == plain
+        for line in plain.split("\n"):
+            assert len(line) <= columns or len(line.split()) <= 1, line
+        whole = words(piped)
+        assert {word for word in words(plain) if not word.startswith(("^", "\u2026")) and "\u2026" not in word} <= whole
+
+
+def on_terminal(folder: Path, command: str, columns: int | None, **variables: str) -> str:
+    """Return what a command prints on a terminal of so many columns, or in a pipe."""
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns or ""), **variables}
+    environment.pop("HERD_INVENTORY", None)
+    ours, theirs = pty.openpty() if columns else os.pipe()
+    subprocess.run(
+        [HERD, *shlex.split(command)],
+        cwd=folder,
+        stdout=theirs,
+        stderr=theirs,
+        stdin=subprocess.DEVNULL,
+        env=environment,
+        check=False,
+    )
+    os.close(theirs)
+    found = b""
+    with suppress(OSError):  # a terminal without a program
+        while piece := os.read(ours, 100_000):
+            found += piece
+    os.close(ours)
+    return without_blanks(found.decode().replace("\r\n", "\n"))
 
 
 def test_a_message_is_wrapped_between_words_and_indented() -> None:

@@ -158,7 +158,7 @@ CASES = UNITS | ADDRESSES | NAMES | PATHS
 def fleet(folder: Path, text: str = RIGHT) -> Path:
     """Write a fleet of one rig."""
     (folder / "keys").mkdir()
-    (folder / "keys" / "coder").write_text("sk\n", encoding="utf-8")
+    (folder / "keys" / "coder").write_text("5b1f09c7d2e84a36\n", encoding="utf-8")
     (folder / "duo.yaml").write_text(text, encoding="utf-8")
     return folder
 
