@@ -16,6 +16,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.log_reason import find_reason
 from llamaherd.onhost.servers import FailedSwitch
 from llamaherd.plan import InstancePlan, Plan
+from llamaherd.plan.task import planned_task
 from llamaherd.role.changes import Change, SendFile
 from llamaherd.text.numbers import show_seconds, show_size
 from llamaherd.text.terminal import one_line
@@ -228,10 +229,7 @@ def next_command(
     """
     for name, (_, plan) in planned.items():
         for instance in plan.chosen:
-            flags = [word for word in instance.server.arguments if word.startswith("--")]
-            if instance.name in paused.get(name, ()):
-                continue
-            if not any("embed" in flag or "rerank" in flag for flag in flags):
+            if instance.name not in paused.get(name, ()) and planned_task(instance) == "chat":
                 return f"herd chat {name}/{instance.name}"
     return f"herd verify {' '.join(planned)}"
 

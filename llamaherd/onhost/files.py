@@ -34,13 +34,14 @@ def cannot_write(error: OSError, instead: str = "") -> FailedError:
 
 @dataclass(frozen=True)
 class Disk:
-    """The filesystem of a folder: the folder, bytes free, its device, its kind, and whether it is mounted writable."""
+    """The filesystem of a folder: the folder, bytes free, its device and kind, whether it is writable, its mount point."""
 
     folder: str
     free: int
     device: str
     kind: str
     writable: bool
+    mount: str = ""
 
 
 def disk_of(path: str, system: System) -> Disk:
@@ -49,7 +50,7 @@ def disk_of(path: str, system: System) -> Disk:
     while (free := system.free(str(near))) is None and near != near.parent:
         near = near.parent
     real = PurePosixPath(system.resolved(str(near)))
-    device, kind, options = "", "", ""
+    device, kind, options, where = "", "", "", ""
     longest = -1
     for line in (system.read("/proc/self/mountinfo") or "").splitlines():
         before, dash, after = line.partition(" - ")
@@ -60,8 +61,8 @@ def disk_of(path: str, system: System) -> Disk:
         # Of mounts over each other, the last counts.
         if real.is_relative_to(mount) and len(mount.parts) >= longest:
             longest = len(mount.parts)
-            kind, device, options = more[0], _unescaped(more[1]), words[5]
-    return Disk(str(near), free or 0, device, kind, "ro" not in options.split(","))
+            kind, device, options, where = more[0], _unescaped(more[1]), words[5], str(mount)
+    return Disk(str(near), free or 0, device, kind, "ro" not in options.split(","), where)
 
 
 def _unescaped(field: str) -> str:

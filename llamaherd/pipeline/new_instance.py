@@ -12,6 +12,8 @@ from typing import Any
 from llamaherd.diagnostics.findings import Finding, InventoryError, UserError
 from llamaherd.diagnostics.spelling import nearest_name
 from llamaherd.engines import USUAL, reads_gguf
+from llamaherd.engines.flags.task import natural_task, splits_inputs
+from llamaherd.gguf.header import Header
 from llamaherd.inventory.file_writer import FileEdit, text_of
 from llamaherd.inventory.schema import Model, Rig
 from llamaherd.inventory.schema.rig import SHARE_PORT
@@ -177,17 +179,17 @@ def declare_instance(
     name, model = _instance_name(rig, found, wish), _model_name(rig, found)
     _refuse_unknown_gpus(rig, wish)
     text = old if model in rig.models else text_with_entry(old, file, "models", model, found.keys)
-    base = {"engine": _engine(rig), "model": model}
+    base = {"engine": _engine(rig), "model": model, **_task_keys(found.locked.header)}
     port = {"port": wish.port or _free_port(survey, rig)}
 
     def declared(keys: Mapping[str, Any]) -> tuple[str, Survey]:
         new = text_with_entry(text, file, "instances", name, {**base, **keys, **port})
         return new, survey_fleet(inventory, locked, texts={file: new})
 
-    sketch, draft = declared({"context": 4096})
+    sketch, draft = declared({"context": base.get("batch", 4096)})
     if rig.rig not in draft.facts:
         raise UnwrittenError(draft.findings, {file: sketch})
-    placement = propose_placement(draft.facts[rig.rig], name, context=wish.context, on=wish.on)
+    placement = propose_placement(draft.facts[rig.rig], name, context=wish.context or base.get("batch"), on=wish.on)
     if placement is None:
         return None
     keys = placement.keys
@@ -197,6 +199,19 @@ def declare_instance(
     if not whole.ok:
         raise UnwrittenError(whole.findings, {file: new})
     return NewInstance(rig.rig, name, FileEdit(file, old, new), locked, whole, placement)
+
+
+LONGEST_INPUT = 2048
+"""Tokens of the longest input that a new server of embeddings or rerank takes, where it computes each at once."""
+
+
+def _task_keys(header: Header | None) -> dict[str, Any]:
+    """Return the keys of a model for embeddings or rerank: what it is for, and a batch for its longest input."""
+    task = natural_task(header) if header else "chat"
+    if header is None or task == "chat":
+        return {}
+    longest = min(header.number("context_length") or LONGEST_INPUT, LONGEST_INPUT)
+    return {"serve": task, **({} if splits_inputs(header) else {"batch": longest, "ubatch": longest})}
 
 
 def _instance_name(rig: Rig, found: FoundModel, wish: InstanceWish) -> str:

@@ -51,6 +51,7 @@ def _store(rig: Rig, rigs: Mapping[str, Rig]) -> StorePlan:
     store = rig.store
     return StorePlan(
         path=store.path,
+        mount=store.mount,
         sources=tuple(_sources(store, {name: each for name, each in rigs.items() if name != rig.rig})),
         bandwidth=tuple(BandwidthRule(*each.span, each.limit) for each in store.bandwidth),
         connections=store.connections,
@@ -115,8 +116,16 @@ def state_parts(found: Found) -> tuple[ModelsState, StoreState]:
 
 def refusals(plan: Plan, state: HostState) -> list[Refusal]:
     """Return problems of the store's filesystem."""
-    # A store that contains all that is planned may well be read-only.
     disk = StoreState.of(state).disk
+    if disk and plan.store.mount and disk.mount == "/":
+        return [
+            Refusal(
+                f"{plan.store.path} must be on a mounted disk, and is on the host's own",
+                f"mount the disk (`findmnt -T {plan.store.path}` shows what is there), or leave out `mount: true`",
+                disk_row(disk.folder),
+            )
+        ]
+    # A store that contains all that is planned may well be read-only.
     if disk is None or not any(missing_files(model, state) for model in plan.models):
         return []
     if disk.kind in _NETWORK:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from benchmarks.memory_shapes_embedding import bge_m3, bge_reranker, qwen3_embedding
 from llamaherd.cli.herd import main
 from llamaherd.gguf.shards import read_header
 from llamaherd.inventory.yaml_file import read_yaml
@@ -60,7 +61,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Conte
     moe: dict[str, Content] = {
         "Qwen3.6-35B-A3B-UD-Q4_K_XL.gguf": hollow(gguf_files.qwen(mtp=False), folder, "moe.gguf")
     }
-    return {REPO: {**dense, "mmproj-F16.gguf": Hollow(b"GGUF", 10**9), "README.md": b"# Llama"}, MOE: moe}
+    tasks = {
+        f"task/{name}-GGUF": {f"{name}-Q8_0.gguf": hollow(model, folder, f"{name}.gguf")}
+        for name, model in {"bge": bge_m3(), "ranker": bge_reranker(), "qwen": qwen3_embedding()}.items()
+    }
+    return {REPO: {**dense, "mmproj-F16.gguf": Hollow(b"GGUF", 10**9), "README.md": b"# Llama"}, MOE: moe, **tasks}
 
 
 @pytest.fixture
@@ -124,6 +129,23 @@ def test_the_next_ones_go_beside_it(fleet: Path) -> None:
     ]
     assert len(read_yaml(fleet / "duo.yaml").data["models"]) == 1
     assert survey_fleet(fleet, read_lock(fleet)).ok
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("bge", {"serve": "embeddings", "batch": 2048, "ubatch": 2048, "context": 2048}),
+        ("ranker", {"serve": "rerank", "batch": 2048, "ubatch": 2048, "context": 2048}),
+        ("qwen", {"serve": "embeddings", "context": 32768}),
+    ],
+)
+def test_a_model_for_embeddings_or_rerank_is_served_as_that(fleet: Path, name: str, keys: dict[str, object]) -> None:
+    ended = add(fleet, f"task/{name}-GGUF", "--yes")
+    assert ended.exit_code == 0, ended.output
+    (each,) = instances(fleet).values()
+    assert {key: value for key, value in each.items() if key not in ("engine", "model", "on", "port")} == keys
+    survey = survey_fleet(fleet, read_lock(fleet))
+    assert {finding.code for finding in survey.findings} == {"LH075"}, "the other GPU has no server"
 
 
 def test_experts_go_to_the_ram_where_no_gpu_has_room(fleet: Path) -> None:

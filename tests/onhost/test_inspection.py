@@ -168,21 +168,22 @@ odd line
 
 
 @pytest.mark.parametrize(
-    ("path", "device", "kind", "writable"),
+    ("path", "device", "kind", "writable", "mount"),
     [
-        ("/home", "/dev/sda1", "ext4", True),
-        ("/var/lib/models", "/dev/sdb1", "xfs", False),
-        ("/mnt/two words/a", "nas:/models", "nfs4", True),
-        ("/srv/a", "/dev/new", "btrfs", True),
-        ("/srvx", "/dev/sda1", "ext4", True),
+        ("/home", "/dev/sda1", "ext4", True, "/"),
+        ("/var/lib/models", "/dev/sdb1", "xfs", False, "/var"),
+        ("/mnt/two words/a", "nas:/models", "nfs4", True, "/mnt/two words"),
+        ("/srv/a", "/dev/new", "btrfs", True, "/srv"),
+        ("/srvx", "/dev/sda1", "ext4", True, "/"),
     ],
 )
-def test_the_disk_of_a_folder(path: str, device: str, kind: str, writable: bool) -> None:
+def test_the_disk_of_a_folder(path: str, device: str, kind: str, writable: bool, mount: str) -> None:
     played = host()
     played.write("/proc/self/mountinfo", MOUNTS)
     played.folders |= {path, "/"}
     found = disk_of(f"{path}/not/there", played)
     assert (found.folder, found.device, found.kind, found.writable) == (path, device, kind, writable)
+    assert found.mount == mount
     assert found.free > 0
 
 

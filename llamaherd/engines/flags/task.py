@@ -7,9 +7,20 @@ from collections.abc import Iterator
 from llamaherd.diagnostics.findings import Rule
 from llamaherd.engines.flags.effective import Conflict, EffectiveOptions, ServerContext
 from llamaherd.gguf.header import Header
+from llamaherd.gguf.layers import WITHOUT_CACHE, WITHOUT_LOGITS
 from llamaherd.inventory.schema import Task
 
-__all__ = ["BATCH", "UBATCH", "Task", "find_short_inputs", "header_pooling", "pooling", "server_task"]
+__all__ = [
+    "BATCH",
+    "UBATCH",
+    "Task",
+    "find_short_inputs",
+    "header_pooling",
+    "natural_task",
+    "pooling",
+    "server_task",
+    "splits_inputs",
+]
 
 _POOLING_TYPES = ("none", "mean", "cls", "last", "rank")
 """Types of pooling by their numbers in headers (llama.cpp b11434, include/llama.h)."""
@@ -46,6 +57,20 @@ def pooling(told: EffectiveOptions) -> str | None:
     # Variables are read before arguments, in the order of the flags: `--pooling`, then `--rerank`.
     said.sort(key=lambda option: (option.origin == "argument", not option.values and option.origin == "environment"))
     return (said[-1].value or "rank") if said else None
+
+
+def natural_task(header: Header) -> Task:
+    """Return what a model is made for, by its header."""
+    pools = header_pooling(header)
+    if pools == "rank":
+        return "rerank"
+    return "embeddings" if pools != "none" or header.architecture in WITHOUT_LOGITS else "chat"
+
+
+def splits_inputs(header: Header) -> bool:
+    """Return whether llama.cpp computes a long input of a model in parts (tools/server/server-context.cpp:446-473)."""
+    pools, cached = header_pooling(header), header.architecture not in WITHOUT_CACHE
+    return cached and (pools == "last" or (pools == "rank" and bool(header.number("attention.causal", 1))))
 
 
 SHORT_INPUTS = Rule(

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from llamaherd.onhost.files import Disk
+from roles.models import refusals
 from tests.support.rigs import cpu_rig, planned
+from tests.support.states import host_with
 
 STORE = {"path": "/srv/disk.1/models", "mount": True}
 
@@ -30,6 +33,18 @@ def test_a_unit_waits_for_a_store_that_is_mounted() -> None:
 def test_no_unit_changes_without_the_key() -> None:
     assert all("RequiresMountsFor" not in unit for unit in units({"path": STORE["path"]}))
     assert units({"path": STORE["path"], "mount": False}) == units({"path": STORE["path"]})
+
+
+@pytest.mark.parametrize(
+    ("store", "mount", "refused"),
+    [(STORE, "/", True), (STORE, "/srv", False), (STORE, "", False), ({"path": STORE["path"]}, "/", False)],
+)
+def test_no_model_is_fetched_below_a_disk_that_is_not_mounted(
+    store: dict[str, object], mount: str, refused: bool
+) -> None:
+    disk = Disk("/srv", 10**12, "/dev/sda1", "ext4", writable=True, mount=mount)
+    found = refusals(planned(cpu_rig(), {"store": store}), host_with(disk=disk))
+    assert ["must be on a mounted disk" in each.message for each in found] == [True] * refused
 
 
 @pytest.mark.usefixtures("starts_processes")
