@@ -124,7 +124,7 @@ def _install(trial: LockTrial, lock_wait: int) -> None:
     roles, name = roles_or_exit(trial.inventory), trial.rig.rig
     part = plans(trial.path, roles, (name,), locked=trial.lock, deploying=True, only=TRIAL_ROLES, texts=trial.texts)
     ended = run_screened_within(part, trial.path, RunOptions(lock_wait=lock_wait))
-    print_failures(ended)
+    print_failures(ended, "run the command again to resume")
     if ended.failed:
         raise UserError("the new versions could not be installed", "the reason is above; run it again to resume")
     _require_served(trial)
