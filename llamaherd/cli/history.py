@@ -199,7 +199,7 @@ def _apply(path: Path, rig: Rig, back: PreparedRollback, lock_wait: int, host_lo
     held = HeldLock(host_lock, back.seen, back.seen_at) if host_lock and back.seen_at is not None else None
     asked = RunOptions(frozenset([rig.rig]), True, ROLLBACK_ROLES, back.number, lock_wait, held)
     ended = run_screened({rig.rig: (rig, back.plan)}, path, asked)
-    print_failures(ended)
+    print_failures(ended, f"`herd history {rig.rig}` lists other releases; `herd up {rig.rig}` applies the inventory")
     if ended.failed:
         sys.exit(FAILED)
     speeds = ended.result.speeds.get(rig.rig, {})

@@ -91,7 +91,7 @@ def run_down(run: DownOptions) -> None:
             progress("models, engines, accounts, state and logs are still there; --purge removes them")
         return
     if not (run.yes and is_quiet()):
-        _show(found)
+        show_removal(found)
     if run.dry_run:
         return
     if not run.yes and not click.confirm("Remove it?"):
@@ -127,7 +127,7 @@ def _inspect(run: DownOptions, rig: Rig) -> Removal:
     return Removal(rig, plan, preview, installed, stored, unremovable_roles(roles))
 
 
-def _show(found: Removal) -> None:
+def show_removal(found: Removal) -> None:
     """Print what goes, and what stays."""
     there, rig = found.installed, found.rig.rig
     named = [("unit", each) for each in there.units] + [("container", each) for each in there.containers]
@@ -203,7 +203,7 @@ def _remove_services(run: DownOptions, path: Path, found: Removal) -> bool:
 
     options = RunOptions(frozenset([run.rig]), lock_wait=run.lock_wait, removing=True)
     ended = run_screened_within({run.rig: (found.rig, found.plan)}, path, options)
-    print_failures(ended)
+    print_failures(ended, f"`herd doctor {run.rig}` reports what is wrong on the host")
     return not ended.failed
 
 

@@ -163,8 +163,11 @@ def live_lines(screen: RunScreen, columns: int) -> RenderableType:
     return Group(*lines)
 
 
-def failure_lines(rig: str, failure: Failure) -> list[str]:
-    """Return what a user reads of a failure: what failed, the engine's own reason, what serves now, what to type."""
+def failure_lines(rig: str, failure: Failure, fix: str = "") -> list[str]:
+    """Return what a user reads of a failure: what failed, the engine's own reason, what serves now, what to type.
+
+    `fix` is what to type if the failure has no help of its own; by default, that of `herd up`.
+    """
     cross = marks()[1]
     if failure.switch is None:
         reason = find_reason(failure.log)
@@ -180,7 +183,7 @@ def failure_lines(rig: str, failure: Failure) -> list[str]:
         f"{rig} {cross} {switch.service.removeprefix('llama-')}: {one_line(why)}",
         *([f"  engine: {switch.reason}"] if switch.reason and switch.reason not in why else []),
         f"  {_what_serves(switch)}",
-        f"  help: {_what_to_type(rig, failure)}",
+        f"  help: {_what_to_type(rig, failure, fix)}",
     ]
 
 
@@ -192,10 +195,12 @@ def _what_serves(switch: FailedSwitch) -> str:
     return f"the previous version serves again, after {show_seconds(switch.downtime)} of downtime"
 
 
-def _what_to_type(rig: str, failure: Failure) -> str:
+def _what_to_type(rig: str, failure: Failure, fix: str) -> str:
     if failure.help and "--retry" not in failure.help:
         return failure.help.replace("\n", " ")
-    return f"change the inventory and run `herd up {rig}`, or try it again with its log: `herd up {rig} --retry -v`"
+    return (
+        fix or f"change the inventory and run `herd up {rig}`, or try it again with its log: `herd up {rig} --retry -v`"
+    )
 
 
 def served_lines(

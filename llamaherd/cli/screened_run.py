@@ -66,16 +66,17 @@ def hide_progress(*, verbose: bool) -> None:
         os.environ.setdefault("PYINFRA_PROGRESS", "off")
 
 
-def print_failures(run: ScreenedRun) -> None:
-    """Print why rigs failed."""
+def print_failures(run: ScreenedRun, fix: str = "") -> None:
+    """Print why rigs failed. `fix` is as for `failure_lines`."""
     for name in run.failed:
         failures = run.result.failures.get(name, ())
-        for line in (line for failure in failures for line in failure_lines(name, failure)):
+        for line in (line for failure in failures for line in failure_lines(name, failure, fix)):
             echo(line, err=True)
         if not failures:
             # An operation of a fleet's own role, or pyinfra itself.
             echo(printed_of(name, run.result.output), err=True)
-            echo(f"{name} {marks()[1]} the reason is above; `herd up {name} -v` shows all of the run", err=True)
+            shown = "" if fix else f"; `herd up {name} -v` shows all of the run"
+            echo(f"{name} {marks()[1]} the reason is above{shown}", err=True)
 
 
 def printed_of(rig: str, output: str) -> str:

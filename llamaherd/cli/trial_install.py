@@ -19,6 +19,6 @@ def install_for_trial(part: Mapping[str, tuple[Rig, Plan]], inventory: Path, loc
     from llamaherd.deploy.run import RunOptions
 
     ended = run_screened_within(part, inventory, RunOptions(lock_wait=lock_wait))
-    print_failures(ended)
+    print_failures(ended, "run the command again to resume")
     if ended.failed:
         raise UserError("the new versions could not be installed", "the reason is above; run it again to resume")

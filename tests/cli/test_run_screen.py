@@ -191,6 +191,27 @@ def test_a_failure_ends_in_four_lines(failure: Failure, lines: list[str]) -> Non
     assert len(lines) <= 4
 
 
+def test_another_command_names_its_own_fix() -> None:
+    """A rollback is not tried again by `herd up --retry`."""
+    switch = FailedSwitch("llama-chat", "the new version did not start", "", serves=True, downtime=None)
+    for help_ in ("", RETRY):
+        failure = Failure("chat (systemd)", "it did not start", help_, switch=switch)
+        assert failure_lines("attic", failure, "`herd history attic` lists others")[-1] == (
+            "  help: `herd history attic` lists others"
+        )
+
+
+def test_a_quiet_run_shows_notes_alone() -> None:
+    clock, written = Clock(), list[str]()
+    screen = RunScreen(written.append, clock, details=False, quiet=True)
+    screen.begin("attic", (BUILD,))
+    screen.detail("attic", "[ 45%]")
+    clock.now = 80.0
+    screen.end("attic")
+    screen.note("attic", "chat cannot be reached from here")
+    assert written == ["attic: chat cannot be reached from here"]
+
+
 def test_the_next_command_is_a_chat_where_something_chats() -> None:
     rig = Rig.model_validate(cpu_rig())
     embeds = {"instances/chat/extra_args": ["--embedding", "--pooling", "mean"]}
