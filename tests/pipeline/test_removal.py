@@ -26,7 +26,7 @@ from tests.support.rigs import KEY, changed, converged, cpu_rig, planned
 
 CPU = Rig.model_validate(cpu_rig())
 EMPTY = empty_plan(CPU, ROLES)
-KEYS = defaultdict(lambda: KEY)
+KEYS: defaultdict[str, str] = defaultdict(lambda: KEY)
 PLANS = {
     "servers": planned(cpu_rig()),
     "gpus": HELD,

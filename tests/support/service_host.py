@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from llamaherd.onhost.system import Ended
-from tests.support.played_host import Killed
+from tests.support.played_host import Killed, PlayedHost
 from tests.support.recording import RecordingHost
 
 
@@ -52,7 +52,7 @@ class ServiceHost(RecordingHost):
         return {path: file.text for path, file in self.files.items() if path.startswith(f"{folder}/")}
 
 
-Played = TypeVar("Played", bound=ServiceHost)
+Played = TypeVar("Played", bound=PlayedHost)
 
 
 def killed_everywhere(make: Callable[[], Played], run: Callable[[Played], object]) -> list[Played]:
