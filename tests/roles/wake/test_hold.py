@@ -80,7 +80,11 @@ def wire(folder: Path) -> Iterator[Wire]:
                     with line:
                         line.setblocking(True)
                         subprocess.run(
-                            [sys.executable, "-I", str(PROGRAM)], stdin=line, stdout=line, env=env, check=False
+                            [sys.executable, "-I", str(PROGRAM)],
+                            stdin=line.fileno(),
+                            stdout=line.fileno(),
+                            env=env,
+                            check=False,
                         )
                         found.requests.append("a request")
 
@@ -204,9 +208,7 @@ def _is_refused(haproxy: Running) -> bool:
         return False
 
 
-def test_a_reload_ends_the_wait_and_the_next_request_is_held(
-    tmp_path: Path, sleeper: Sleeper, awake: Upstream
-) -> None:
+def test_a_reload_ends_the_wait_and_the_next_request_is_held(tmp_path: Path, sleeper: Sleeper, awake: Upstream) -> None:
     with wire(tmp_path) as network, gateway(tmp_path, sleeper, awake) as haproxy, ThreadPoolExecutor(2) as pool:
         held = pool.submit(haproxy.ask)
         until(lambda: network.packets)
