@@ -390,7 +390,7 @@ def alerts_of(servers: Sequence[MonitoredServer], *, wakes: bool = False) -> tup
 
     `wakes`: there are rigs that a gateway can wake. They are not down while they sleep.
     """
-    alerts = ALERTS
+    alerts: tuple[Alert, ...] = ALERTS
     if any(server.group for server in servers):
         down = down_expression(*_SERVERS)
         alerts = tuple(each._replace(expr=down) if each.name == _DOWN else each for each in alerts)

@@ -70,10 +70,15 @@ local function is_full(wake, most, now)
     return count >= most
 end
 
+-- A process from before a reload checks no server any more: its requests are refused, and clients send them again.
+local function is_ending()
+    return tonumber(core.get_info().Stopping) == 1
+end
+
 local function hold(txn, name, backend, servers, wake)
     local this = {}
     local now = core.now().sec
-    while now < wake.ends do
+    while now < wake.ends and not is_ending() do
         if txn.f:nbsrv(name) > 0 then
             wakes[name] = nil
             return

@@ -126,6 +126,7 @@ def held_lock(path: Path) -> Iterator[None]:
 
 def is_running(server: Server) -> bool:
     """Return whether a server runs. Raise InUseError if it starts or stops, or if that is unknown."""
+    stopped: tuple[str, ...]
     if server.unit:
         state = run("systemctl", "show", "-P", "ActiveState", f"{server.service}.service").stdout.strip()
         stopped, running = ("inactive", "failed"), "active"

@@ -80,7 +80,11 @@ def wire(folder: Path) -> Iterator[Wire]:
                     with line:
                         line.setblocking(True)
                         subprocess.run(
-                            [sys.executable, "-I", str(PROGRAM)], stdin=line, stdout=line, env=env, check=False
+                            [sys.executable, "-I", str(PROGRAM)],
+                            stdin=line.fileno(),
+                            stdout=line.fileno(),
+                            env=env,
+                            check=False,
                         )
                         found.requests.append("a request")
 
@@ -202,6 +206,25 @@ def _is_refused(haproxy: Running) -> bool:
         return haproxy.ask(seconds=1).status == 429
     except TimeoutError:
         return False
+
+
+def test_a_reload_ends_the_wait_and_the_next_request_is_held(tmp_path: Path, sleeper: Sleeper, awake: Upstream) -> None:
+    with wire(tmp_path) as network, gateway(tmp_path, sleeper, awake) as haproxy, ThreadPoolExecutor(2) as pool:
+        held = pool.submit(haproxy.ask)
+        until(lambda: network.packets)
+        haproxy.reload()
+        answer = held.result(8)
+        assert (answer.status, answer.headers["retry-after"]) == (503, "10")
+        until(lambda: "DOWN" in haproxy.talk("status").stdout)
+        again = pool.submit(haproxy.ask)
+        time.sleep(1)
+        assert not again.done()
+        sleeper.end()
+        server = Upstream(sleeper.port)
+        try:
+            assert again.result(15).status == 200
+        finally:
+            server.stop()
 
 
 def test_a_rig_that_is_awake_is_not_woken(tmp_path: Path, sleeper: Sleeper, awake: Upstream) -> None:
