@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -23,8 +23,10 @@ from llamaherd.recipes.commands import (
     Text,
     Word,
     joined,
+    joined_words,
     split,
     veiled,
+    without_escapes,
     word_of,
 )
 from llamaherd.recipes.expansion import ELIDED, LONGEST, MOST_ELEMENTS, Expander, Variables
@@ -41,10 +43,11 @@ _PLACEHOLDER = re.compile(r"<[A-Za-z](?:[^<>\n|&;]*[^<>\n|&; ])?>|\[--?[A-Za-z][
 _PROMPT = re.compile(r"^[ \t]*(?:\S+@\S+[$#%]|[$%])[ \t]+(?=\S)", re.MULTILINE)
 _BROKEN = re.compile(r"(?<=[ \t])\\[ \t]+(?:#[^\n]*)?\n")
 """A backslash with blanks or a comment after it, which continues no line."""
+_GLUED = re.compile(r"(?:\\\r?\n)+")
 _KEYWORDS = frozenset(("if", "then", "else", "elif", "do", "while", "until", "!", "{", "fi", "done", "export", "local"))
 _BLOCKS = frozenset(
     (
-        *("program", "compound_statement", "subshell", "do_group", "else_clause", "pipeline"),
+        *("program", "compound_statement", "subshell", "do_group", "else_clause"),
         "negated_command",
     )
 )
@@ -52,6 +55,9 @@ _QUOTES = frozenset(("string", "raw_string", "string_content", "comment", "hered
 _SEQUENCE = re.compile(r"\$\(\s*seq\s+(\d{1,4})(?:\s+(\d{1,4}))?\s*\)")
 _BRACES = re.compile(r"\{(\d{1,4})\.\.(\d{1,4})\}")
 _COUNTING = re.compile(r"for\s*\(\(\s*(\w+)\s*=([^;]*);\s*\w+\s*(<=?)([^;]*);\s*(?:\w+\s*\+\+|\+\+\s*\w+)\s*\)\)")
+_COUNTED = re.compile(
+    r"(?P<name>[A-Za-z_]\w*)\s*(?P<sign>\+\+|--|[-+*]?=)\s*(?P<other>[^=].*)?|(?P<before>\+\+|--)\s*(?P<named>[A-Za-z_]\w*)"
+)
 _LINE = re.compile(r"(?:[^\\\n]|\\.)*\\?\n?", re.DOTALL)
 """A line with those that it continues on."""
 _DOCUMENT = re.compile(r"<<-?\s*['\"\\]?(\w+)")
@@ -213,8 +219,8 @@ class _Shell(Expander):
             case "declaration_command":
                 self._declaration(node)
             case "unset_command":
-                for name in node.named_children:
-                    self.variables.pop(self.written(name).chars, None)
+                for each in node.named_children:
+                    self.variables.pop(self.written(each).chars, None)
             case "redirected_statement":
                 self._redirected(node, background=background)
             case "list":
@@ -240,6 +246,14 @@ class _Shell(Expander):
                 name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
                 if name and body:
                     self.functions[self.written(name).chars] = body
+            case "pipeline":
+                first = len(self.commands)
+                self._block(node.children)
+                files = [file for command in self.commands[first + 1 :] if (file := _of_tee(command))]
+                if files:
+                    self.documents += _printed(self.commands[first], files[0])
+            case "compound_statement" if self.source.startswith(b"((", node.start_byte):
+                self._count(self.text.chars[node.start_byte + 2 : node.end_byte - 2], self.position(node.start_byte))
             case _ if node.type in _BLOCKS:
                 self._block(node.children)
 
@@ -311,6 +325,16 @@ class _Shell(Expander):
             self.variables[found[1]] = (Word(Text(str(number), (at,) * len(str(number))), at),)
             self._statement(body)
 
+    def _count(self, text: str, at: Position) -> None:
+        """Apply `((PORT++))` or `((PORT += 2))`."""
+        for part in text.split(","):
+            if found := _COUNTED.fullmatch(part.strip(" \"'")):
+                name, sign = found["name"] or found["named"], found["sign"] or found["before"]
+                other = found["other"] or "1"
+                value = self.computed(other if sign == "=" else f"{name} {sign[0]} ({other})")
+                shown = f"${name}" if value is None else str(value)
+                self.variables[name] = (Word(Text(shown, (at,) * len(shown)), at, unknown=value is None),)
+
     def _call(self, name: str, body: Node, arguments: tuple[Word, ...] | None) -> None:
         """Read the body of a function."""
         if self.depth >= _DEEPEST:
@@ -351,6 +375,8 @@ class _Shell(Expander):
         elif body is not None:
             self._statement(body, background=background)
         started = self.commands[first] if len(self.commands) > first else None
+        if started and not documents and target and target != "/dev/null":
+            self.documents += _printed(started, target)
         for document in documents:
             inner = [
                 each
@@ -386,6 +412,7 @@ class _Shell(Expander):
         settings: dict[str, Word] = {}
         words: list[Word] = []
         given = EMPTY
+        ended = node.start_byte
         for child in node.children:
             if child.type == "variable_assignment":
                 name, values = self._assigned(child)
@@ -393,7 +420,11 @@ class _Shell(Expander):
             elif child.type == "herestring_redirect" and child.named_children:
                 given = joined(each.text for each in self.words(child.named_children[-1]) if not each.unknown)
             elif (child.is_named or child.type == "$") and not child.type.endswith("_redirect"):
-                words += self.words(child)
+                found = self.words(child)
+                if found and words and _GLUED.fullmatch(self.text.chars, ended, child.start_byte):
+                    found[0] = joined_words(words.pop(), found[0])  # no blank before the backslash
+                words += found
+            ended = child.end_byte
             if len(words) > LONGEST:
                 break
         for child in extra:
@@ -411,6 +442,9 @@ class _Shell(Expander):
             self.arguments = tuple(words[2:])
         elif texts[0] == "shift" and self.arguments:
             self.arguments = self.arguments[1:]
+        elif texts[0] == "let":
+            for at, text in enumerate(texts[1:], start=1):
+                self._count(text, words[at].start)
         elif texts[0] in ("read", "mapfile", "readarray"):
             names = [word for word in words[1:] if re.fullmatch(r"[A-Za-z_]\w*", str(word))]
             sign = re.escape(str(settings["IFS"])) if "IFS" in settings else ""
@@ -426,11 +460,11 @@ class _Shell(Expander):
 
     def _cut(self, end: int) -> Cut | None:
         """Return the operator without a blank on either side that ends a command."""
-        after = self.source[end + 1 : end + 2]
-        if self.source[end : end + 1] not in (b";", b"|", b"&", b"(") or not after or after in b" \t\n;|&()<>":
+        sign, after = self.text.chars[end : end + 1], self.text.chars[end + 1 : end + 2]
+        if sign not in (";", "|", "&", "(") or not after or after in " \t\r\n;|&()<>":
             return None
         behind = re.match(rb"[^\s;|&()<>'\"$`]+", self.source[end + 1 :])
-        return Cut(chr(self.source[end]), self.position(end), behind[0].decode() if behind else "")
+        return Cut(sign, self.position(end), behind[0].decode() if behind else "")
 
     def _assignments(self, nodes: Iterable[Node]) -> None:
         settings: dict[str, Word] = {}
@@ -510,6 +544,21 @@ def _of_tee(command: Command) -> str:
     names = [text.rpartition("/")[2] for text in texts]
     at = names.index("tee") + 1 if "tee" in names[:2] else len(texts)
     return next((text for text in texts[at:]), "")
+
+
+def _printed(command: Command, name: str) -> Iterator[Document]:
+    """Yield the file that `echo` or `printf` writes."""
+    texts = [str(word) for word in command.words]
+    if texts[:1] not in (["echo"], ["printf"]):
+        return
+    words = [word for word in command.words[1:] if not re.fullmatch(r"-[neE]+", str(word))]
+    lines = [veiled(word.text) if word.unknown else word.text for word in words]
+    decoded = texts[0] == "printf" or any(re.fullmatch(r"-[nE]*e[nE]*", text) for text in texts[1:2])
+    if texts[0] == "printf" and re.fullmatch(r"%s(?:\\n)?", texts[1] if len(texts) > 1 else ""):
+        lines = [each for line in lines[1:] for each in (line, Text("\n", line.at[-1:] or ((1, 1),)))]
+    elif decoded:
+        lines = [without_escapes(line, r"\\(.)", {"n": "\n", "t": "\t"}) for line in lines]
+    yield Document(joined(lines), name)
 
 
 def _merged(branches: list[Variables]) -> Variables:

@@ -255,6 +255,12 @@ def word_of(text: Text, start: Position | None = None) -> Word:
     return Word(Text(unveil(text.chars), text.at), at, unknown=True, unset=unset)
 
 
+def joined_words(first: Word, second: Word) -> Word:
+    """Return two words as one."""
+    text, unset = joined((first.text, second.text)), first.unset + second.unset
+    return Word(text, first.start, first.unknown or second.unknown, unset, first.tilde)
+
+
 @dataclass(frozen=True)
 class Cut:
     """An operator inside of an apparent word, and the text behind it."""

@@ -30,8 +30,7 @@ from llamaherd.recipes.compose_service import (
     variables_of,
 )
 from llamaherd.recipes.containers import Container, bind_mounts
-from llamaherd.recipes.recipe import LARGEST, NOT_AS_IT_LOOKS, NOT_READ, OTHER_VARIABLE, Published, Recipe
-from llamaherd.text.textfile import UnreadableError, read_text
+from llamaherd.recipes.recipe import NOT_AS_IT_LOOKS, NOT_READ, OTHER_VARIABLE, Published, Recipe
 
 MOST_SERVICES = 200
 """The most services of one file that are checked: each is compared with all others."""
@@ -140,11 +139,10 @@ class _Reader:
             shares_memory=shares_memory(declared),
             memory=most_memory(declared),
             cards=given_cards(declared),
+            cpus=str(declared.get("cpuset", "")),
             built="build" in declared,
             settings_elsewhere=bool(declared.get("env_file")) or not service.complete or keyed,
         )
-        if containers.is_swap(container) and self._may_have_keys(container):
-            container = replace(container, settings_elsewhere=True)
         server = containers.server_of(container)
         service = replace(service, container=container, server=server)
         recipe = Recipe(tuple(containers.check_container(self.document.file, container)))
@@ -158,17 +156,6 @@ class _Reader:
             found = servers.check_server(self.document.file, server)
             recipe += Recipe(tuple(each for each in found if each.place not in reported), (server,))
         return recipe, service
-
-    def _may_have_keys(self, container: Container) -> bool:
-        """Return whether the config.yaml that a container of llama-swap mounts has keys, or cannot be read."""
-        for source, target in container.binds:
-            if target.endswith((".yaml", ".yml")):
-                try:
-                    text = read_text(self.document.file.absolute().parent / source, LARGEST)
-                except (UnreadableError, ValueError):
-                    return True
-                return llama_swap.has_keys(text)
-        return False
 
     def _command(
         self, service: Service, key: str, environment: Mapping[str, str]

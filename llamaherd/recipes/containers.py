@@ -19,6 +19,7 @@ from llamaherd.recipes.memory_limits import (
 )
 from llamaherd.recipes.recipe import (
     CONTAINER_FAILS,
+    LARGEST,
     NAME_GONE,
     OF_LLAMA_CPP,
     OPENS_TO_NETWORK,
@@ -42,6 +43,7 @@ from llamaherd.recipes.servers import (
 )
 from llamaherd.reference import images
 from llamaherd.text.numbers import whole_number
+from llamaherd.text.textfile import UnreadableError, read_text
 
 _HOW: Mapping[str, Mapping[str, str]] = {
     "gpu": {
@@ -127,6 +129,8 @@ class Container:
     """The engine that the recipe is about."""
     cards: int | None = None
     """The number of GPUs that it gets; None if it is not set."""
+    cpus: str = ""
+    """The processors that it may use."""
     style: Literal["docker", "quadlet"] = "docker"
     """The kind of the recipe, whose syntax the help lines have."""
 
@@ -187,7 +191,13 @@ def server_of(container: Container) -> ServerCommand | None:
     image = str(container.image)
     version = tagged_version(server.kind, image) or recipe_version(image)
     return replace(
-        server, contained=True, published=port, settings=container.environment, version=version, cards=container.cards
+        server,
+        contained=True,
+        published=port,
+        settings=container.environment,
+        version=version,
+        cards=container.cards,
+        cpus=container.cpus,
     )
 
 
@@ -255,7 +265,7 @@ def is_swap(container: Container) -> bool:
 
 def _swap(file: Path, container: Container) -> Iterator[Finding]:
     """Report llama-swap that the network reaches without a key; its servers listen inside of its container."""
-    if container.settings_elsewhere:
+    if container.settings_elsewhere or _may_have_keys(file, container):
         return
     places = [each.start for each in container.ports if not (each.unknown or is_loopback(each.address))]
     places = [container.host_network] if container.host_network else places
@@ -263,6 +273,22 @@ def _swap(file: Path, container: Container) -> Iterator[Finding]:
         message = "llama-swap is open to the whole network, and no API key is required"
         way_out = "publish on 127.0.0.1, or set `apiKeys` in its config.yaml"
         yield OPENS_TO_NETWORK.at(Place(file, *place), message, way_out)
+
+
+def _may_have_keys(file: Path, container: Container) -> bool:
+    """Return whether the config.yaml that a container of llama-swap mounts has keys, or cannot be read."""
+    for source, target in container.binds:
+        if target.endswith((".yaml", ".yml")):
+            return swap_has_keys(file.absolute().parent / source)
+    return False
+
+
+def swap_has_keys(config: Path) -> bool:
+    """Return whether a config.yaml of llama-swap requires keys of its clients; true if it cannot be read."""
+    try:
+        return re.search(r"^apiKeys[ \t]*:", read_text(config, LARGEST), re.MULTILINE) is not None
+    except (UnreadableError, ValueError):
+        return True
 
 
 def recipe_of(file: Path, container: Container) -> Recipe:

@@ -70,6 +70,7 @@ def container_of(arguments: tuple[Word, ...]) -> Container | None:
         memory=_limit(given),
         memlock=privileged is not None or any(re.match(r"memlock|(?:CAP_)?IPC_LOCK", each.value) for each in options),
         cards=_cards(given.get("--gpus")),
+        cpus=given["--cpuset-cpus"].value if "--cpuset-cpus" in given else "",
         shares_memory=bool({"--ipc", "--shm-size"} & set(given)),
         settings_elsewhere="--env-file" in given,
     )

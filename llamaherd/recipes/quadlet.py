@@ -44,7 +44,7 @@ def _container(unit: units.Unit, image: units.Setting) -> Container:
     health, exec_, entry = (unit.last(key, _SECTION) for key in ("HealthCmd", "Exec", "Entrypoint"))
     # PodmanArgs are options of `podman run`, before the image.
     more = tuple(word for each in unit.all("PodmanArgs", _SECTION) for word in units.words(each.value, {}))
-    extra = docker_run.container_of((*more, word_of(image.value)))
+    extra = docker_run.container_of((*more, word_of(image.value))) or Container(word_of(image.value))
     volumes, mounts = unit.all("Volume", _SECTION), unit.all("Mount", _SECTION)
     devices = [
         each.text for each in unit.all("AddDevice", _SECTION) if "nvidia" in each.text or "/dev/dri" in each.text
@@ -55,7 +55,6 @@ def _container(unit: units.Unit, image: units.Setting) -> Container:
     binds = [bind_of_volume(unveil(each.text)) for each in volumes] + [
         bind_of_mount(unveil(each.text)) for each in mounts
     ]
-    assert extra
     return Container(
         image=word_of(image.value),
         command=units.words(exec_.value, {}) if exec_ else (),
@@ -74,6 +73,7 @@ def _container(unit: units.Unit, image: units.Setting) -> Container:
         settings_elsewhere=any(unit.all(key, _SECTION) for key in ("EnvironmentFile", "Secret"))
         or extra.settings_elsewhere,
         cards=len(gpu_names) if gpu_names and "all" not in gpu_names else extra.cards,
+        cpus=extra.cpus or unit.value("AllowedCPUs") or unit.value("CPUAffinity"),
         style="quadlet",
     )
 

@@ -23,8 +23,21 @@ OLD_NAMES = {"server": "llama-server", "main": "llama-cli"}
 SUBCOMMANDS = {"serve": "llama-server", "cli": "llama-cli", "completion": "llama-completion", "bench": "llama-bench"}
 """The commands of the program `llama` (llama.cpp app/llama.cpp:65-77)."""
 
-LOOSE = {"bash", "sh", "dash", "zsh", "screen", "tmux", "wsl", "ssh", "docker", "podman"}
-"""Programs that run a command somewhere in their arguments, perhaps as one text."""
+LOOSE: Mapping[str, tuple[frozenset[str], int]] = {
+    name: (frozenset(options.split()), positions)
+    for name, options, positions in (
+        *((shell, "-o -O --rcfile", 0) for shell in ("bash", "sh", "dash", "zsh", "eval")),
+        ("screen", "-S -t -c -h -p -s -T", 0),
+        ("tmux", "-s -t -n -c -x -y -F -e -L -S", 1),
+        ("wsl", "-d --distribution -u --user --cd", 0),
+        ("ssh", "-p -i -l -o -F -J -L -R -D -W -b -c -E -m", 1),
+        ("docker", "-e -u -w --env --user --workdir --env-file", 2),
+        ("podman", "-e -u -w --env --user --workdir --env-file", 2),
+    )
+}
+"""Programs that run a command somewhere in their arguments, perhaps as one text: their options with a value, and the
+arguments before the command, such as the name of a container."""
+
 RUNNERS: Mapping[str, tuple[frozenset[str], int]] = {
     name: (frozenset(options.split()), positions)
     for name, options, positions in (
@@ -168,6 +181,10 @@ def built_of(text: str) -> frozenset[str]:
     return frozenset(name for line in building for name in re.findall(r"(?:-t|--tag)[ =](\S+)", line))
 
 
+_BOUND = re.compile(r"(?:^| )(?:-C[ =]?|--physcpubind[ =])([\d,-]+)")
+"""The processors that numactl binds a program to."""
+
+
 def find_program(command: Command, engine: EngineName | None) -> ServerCommand | None:
     """Return the engine's program that a command runs, behind any prefixes; None if it runs none."""
     words = command.words
@@ -188,6 +205,8 @@ def find_program(command: Command, engine: EngineName | None) -> ServerCommand |
             given = [str(word) for word in words[at + 1 : end]]
             if name == "taskset" and len(given) > 1 and re.fullmatch(r"-\w*c|--cpu-list", given[-2]):
                 cpus = given[-1]
+            elif name == "numactl" and (bound := _BOUND.search(" ".join(given))):
+                cpus = bound[1]
             elif given and name in ("taskset", "numactl", "chrt", "nice", "ionice"):
                 dropped.append(" ".join([name, *given]))
             at = end
@@ -221,17 +240,27 @@ def _found_within(
 ) -> ServerCommand | None:
     """Return the program that a shell, a terminal or another host runs, somewhere in the arguments."""
     words = command.words
-    for index in range(first, len(words)):
-        word = words[index]
-        name, rest = base_name(str(word)), words[index + 1 :]
-        if name in {"docker", "podman"} and rest and str(rest[0]) in {"run", "create"}:
+    options, positions = LOOSE[base_name(str(words[first]))]
+    if base_name(str(words[first])) in {"docker", "podman"}:
+        if "exec" not in map(str, words[first + 1 : first + 3]):
             return None  # its arguments are another program's
-        if index > first and " " in str(word):
+        positions += "compose" in map(str, words[first + 1 : first + 2])
+    index = first + 1
+    while index < len(words):
+        word = words[index]
+        index += 1
+        if str(word).startswith("-"):
+            index += str(word) in options
+        elif positions:
+            positions -= 1
+        elif re.search(r"\s", str(word)):
             known = {name: str(value) for name, value in settings.items() if not value.unknown}
             for inner in read_commands(word.text, known).commands:
                 if server := find_program(replace(inner, settings={**settings, **inner.settings}), engine):
                     return server
-        elif index > first and (server := _server_of(word, rest, settings, engine)):
+        elif base_name(str(word)) in {*RUNNERS, *LOOSE}:
+            return find_program(Command(words[index - 1 :], settings), engine)
+        elif server := _server_of(word, words[index:], settings, engine):
             return server
     return None
 

@@ -354,6 +354,9 @@ def _model(file: Path, server: ServerCommand) -> Iterator[Finding]:
     if model is None:
         return
     at = Place(file, *model.start)
+    if glued := re.fullmatch(r"(\S+\.gguf)(--?[a-z][\w-]*)", str(model)):
+        message = f"`{model}` is one word: a blank is missing before `{glued[2]}`"
+        yield NOT_AS_IT_LOOKS.at(at, message, f"write `{glued[1]} {glued[2]}`")
     if model.tilde:
         message = f"`{model}` is no path: in quotes, the shell does not replace `~`"
         yield NOT_AS_IT_LOOKS.at(at, message, "write `$HOME` in its place")

@@ -21,6 +21,7 @@ from llamaherd.recipes.recipe import (
     NAME_GONE,
     NOT_AS_IT_LOOKS,
     NOT_READ,
+    OPENS_TO_NETWORK,
     OTHER_VARIABLE,
     EngineName,
     Recipe,
@@ -33,7 +34,7 @@ from llamaherd.recipes.recipe import (
     kind_of_program,
     recipe_version,
 )
-from llamaherd.recipes.servers import PORTS
+from llamaherd.recipes.servers import PORTS, is_loopback
 from llamaherd.recipes.unit_rules import SHELL_IN_UNIT, UNIT_VARIABLE
 
 _OVERRIDES = ("-ot", "--override-tensor", "-otd", "--override-tensor-draft", "--spec-draft-override-tensor")
@@ -381,6 +382,8 @@ class _Reader:
         recipe = Recipe(tuple(unit_rules.check_unit(started))) + recipe
         for server in recipe.servers[:1]:
             recipe += Recipe(tuple(unit_service.check_service(started, server)))
+        cpus = re.sub(r"[\s,]+", ",", unit.value("CPUAffinity") or unit.value("AllowedCPUs"))
+        recipe = replace(recipe, servers=tuple(replace(each, cpus=each.cpus or cpus) for each in recipe.servers))
         # One finding a word: a word that no shell expands is not reported as a wrong argument, too.
         unread = {
             each.place
@@ -424,6 +427,9 @@ class _Reader:
                 way_out = "put options of Docker before the image"
                 recipe += Recipe((BEHIND_IMAGE.at(Place(self.file, *behind[0].start), message, way_out),))
             return Recipe(self._kept(recipe.findings, recipe.servers[0]), recipe.servers)
+        names = [base_name(str(word)) for word in words[:1]]
+        if names == ["llama-swap"]:
+            return Recipe(tuple(self._swap(words)))
         server = find_program(command, self.engine)
         guessed = self._guessed(command) if server is None and shell else None
         server = server or guessed
@@ -444,6 +450,23 @@ class _Reader:
             way_out = "end every line of the command but the last with a backslash, and put no comment between them"
             recipe += Recipe((NOT_AS_IT_LOOKS.at(Place(self.file, *orphans[0].start), message, way_out),))
         return recipe + Recipe(tuple(self._not_a_service(command, server)))
+
+    def _swap(self, words: tuple[Word, ...]) -> Iterator[Finding]:
+        """Report llama-swap that the network reaches without a key. It listens on all addresses by default."""
+        given = {str(word).lstrip("-").partition("=")[0]: at for at, word in enumerate(words) if str(word)[:1] == "-"}
+
+        def value(name: str) -> str:
+            at = given.get(name, len(words))
+            written = str(words[at]).partition("=")[2] if at < len(words) else ""
+            return written or "".join(map(str, words[at + 1 : at + 2]))
+
+        config = self.file.absolute().parent / (value("config") or "config.yaml")
+        if any(word.unknown for word in words) or containers.swap_has_keys(config):
+            return
+        if not is_loopback(value("listen").rpartition(":")[0]):
+            message = "llama-swap is open to the whole network, and no API key is required"
+            way_out = "add `--listen 127.0.0.1:8080`, or set `apiKeys` in its config.yaml"
+            yield OPENS_TO_NETWORK.at(Place(self.file, *words[0].start), message, way_out)
 
     def _guessed(self, command: Command) -> ServerCommand | None:
         """Return the server of a command whose program is unknown and whose flags are llama-server's."""

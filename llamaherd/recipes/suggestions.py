@@ -28,6 +28,7 @@ from llamaherd.text.terminal import one_line
 HUB_FLAGS = ("-hf", "-hfr", "--hf-repo")
 """Flags for a model in a repository of a hub."""
 _ROUTING = ("--models-preset", "--models-dir", "--models-max")
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _OVERRIDES = ("-ot", "--override-tensor")
 _CPUS = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
 KEY_FILE: Keys = {"file": "api-key"}
@@ -153,11 +154,10 @@ def _without_overrides(words: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _visible(server: ServerCommand) -> int | None:
-    """Return the number of GPUs that CUDA_VISIBLE_DEVICES names; None for all."""
-    word = server.settings.get("CUDA_VISIBLE_DEVICES")
-    if word is None or word.unknown or str(word) == "all":
-        return None
-    return len([each for each in str(word).split(",") if each.strip() not in ("", "-1")])
+    """Return the number of GPUs that the environment shows; None for all."""
+    found = [server.settings[name] for name in _VISIBLE if name in server.settings]
+    word = next((each for each in found if not each.unknown and str(each) != "all"), None)
+    return None if word is None else len([each for each in str(word).split(",") if each.strip() not in ("", "-1")])
 
 
 def _notes(server: ServerCommand, keys: Keys, known: KnownArguments) -> Iterator[str]:

@@ -163,3 +163,103 @@ def test_no_text_takes_long(what: str) -> None:
     start = time.process_time()
     read_commands(positioned(HOSTILE[what]))
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("P=1\n((P++))\nprog $P\n((P += 2, Q=P*2))\nprog $P $Q\nlet P=P-1\nprog $P", ["2", "4 8", "3"]),
+        ("((P++))\nprog $P", ["<$P>"]),
+        ("P=8080\nfor m in a b; do prog $m $P; ((P++)); done", ["a 8080", "b 8081"]),
+    ],
+)
+def test_counters(text: str, expected: list[str]) -> None:
+    assert runs(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("echo 'a\nb' > u", "a\nb"),
+        ('A=1\necho -e "a\\n$A" | sudo tee u >/dev/null', "a\n1"),
+        ("printf '%s\\n' a 'b c' > u", "a\nb c\n"),
+        ("printf 'a\\nb\\n' | tee u", "a\nb\n"),
+    ],
+)
+def test_what_echo_writes_into_a_file(text: str, written: str) -> None:
+    (document,) = script(text).documents
+    assert (document.text.chars, document.name) == (written, "u")
+
+
+@pytest.mark.parametrize(
+    ("text", "servers"),
+    [
+        ("docker exec -it llama-server bash", 0),
+        ("docker exec -u llm box llama-server -m a.gguf", 1),
+        ("docker compose exec box llama-server -m a.gguf", 1),
+        ("docker logs -f llama-server", 0),
+        ("tmux kill-session -t llama-server", 0),
+        ("tmux new-session -d -s llama-server 'llama-server -m a.gguf'", 1),
+        ("screen -S llama-server -X quit", 0),
+        ("screen -dmS llama-server llama-server -m a.gguf", 1),
+        ("ssh llama-server uptime", 0),
+        ("ssh -p 22 rig 'cd /opt && ./llama-server -m a.gguf'", 1),
+        ("CMD='llama-server -m a.gguf'\neval \"$CMD --port 9000\"", 1),
+        ("CMD='llama-server -m a.gguf'\nnohup $CMD &", 1),
+        ("systemctl restart llama-server\npkill -f llama-server\nps aux | grep llama-server", 0),
+        ("sudo -u llm bash -c 'exec llama-server -m a.gguf'", 1),
+    ],
+)
+def test_what_starts_a_server(text: str, servers: int, tmp_path: Path) -> None:
+    file = tmp_path / "a.sh"
+    file.write_text(f"{text}\n", encoding="utf-8")
+    assert len(understand(file).servers) == servers
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("llama-swap --config c.yaml", ["LH144"]),
+        ("llama-swap -config=c.yaml -listen=127.0.0.1:9292", []),
+        ("llama-swap --config keyed.yaml --listen :9292", []),
+        ("llama-swap --config missing.yaml", []),
+        ("llama-swap --config $C", []),
+    ],
+)
+def test_llama_swap_itself(text: str, codes: list[str], tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("models: {}\n", encoding="utf-8")
+    (tmp_path / "keyed.yaml").write_text("apiKeys: [x]\nmodels: {}\n", encoding="utf-8")
+    file = tmp_path / "a.sh"
+    file.write_text(f"{text}\n", encoding="utf-8")
+    assert [each.code for each in examine(file)] == codes
+
+
+def test_a_blank_that_is_missing_behind_a_model(tmp_path: Path) -> None:
+    file = tmp_path / "a.sh"
+    file.write_text("llama-server -m /m/a.gguf\\\n--port 8080 -c 4096\\\n--jinja\n", encoding="utf-8")
+    assert [(each.code, each.help) for each in examine(file)] == [
+        ("LH141", "write `/m/a.gguf --port`"),
+        ("LH109", "remove it, or put it into quotes with the value it is a part of"),
+        ("LH111", "write a blank before `--jinja`"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.sh", "numactl -C 0-3 -m 0 llama-server -m a.gguf\n"),
+        ("a.sh", "docker run --cpuset-cpus 0-3 ghcr.io/ggml-org/llama.cpp:server -m a.gguf\n"),
+        ("a.service", "[Service]\nExecStart=/llama-server -m /a.gguf\nCPUAffinity=0-3\n"),
+        (
+            "compose.yaml",
+            "services: {a: {image: 'ghcr.io/ggml-org/llama.cpp:server', cpuset: 0-3, command: -m a.gguf}}",
+        ),
+        (
+            "a.container",
+            "[Container]\nImage=ghcr.io/ggml-org/llama.cpp:server\nExec=-m a\n[Service]\nAllowedCPUs=0-3\n",
+        ),
+    ],
+)
+def test_the_processors_of_a_server(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert [server.cpus for server in understand(tmp_path / name).servers] == ["0-3"]

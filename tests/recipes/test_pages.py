@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from llamaherd.diagnostics.findings import Finding
-from llamaherd.recipes import blocks_of, examine, typed_commands
+from llamaherd.recipes import examine
 from llamaherd.recipes.commands import positioned
+from llamaherd.recipes.pages import blocks_of, typed_commands
 
 PROSE = "This page tells how the program is started, and what each of its flags is good for.\n\n"
 

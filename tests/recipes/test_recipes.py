@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from llamaherd.inventory.schema import Instance
 from llamaherd.inventory.yaml_file import read_yaml
-from llamaherd.recipes import LARGEST, examine, is_recipe, kind_of, understand
+from llamaherd.recipes import examine, is_recipe, kind_of, understand
+from llamaherd.recipes.recipe import LARGEST
 from llamaherd.recipes.suggestions import inventory_fragment
 
 DATA = Path(__file__).parents[1] / "data" / "recipes"
