@@ -115,7 +115,7 @@ def pull_image(system: System, image: str) -> Ended:
     def hear(text: str) -> None:
         nonlocal rest
         *lines, rest = (rest + text).split("\n")
-        states.update(found.groups() for line in lines if (found := _LAYER.fullmatch(line.rstrip())))
+        states.update({found[1]: found[2] for line in lines if (found := _LAYER.fullmatch(line.rstrip()))})
         if pace.is_due(system.now()):
             done = sum(state in _HERE for state in states.values())
             of = f": {done} of {len(states)} layers" if states else ""
