@@ -37,6 +37,7 @@ _VALUES = {"--lock-wait": "write seconds, such as `--lock-wait 600`", "--to": "`
 """Options with a help for each invalid value."""
 _NAMING = ("-l", "--host", "--hosts", "--rig", "--target")
 """Options with which other tools name hosts."""
+_OPTION = re.compile(r"--?[a-z-]{1,20}")
 _HYPHENS = "\u2010-\u2015\u2212\ufe58\ufe63\uff0d"
 _DASHES = re.compile(rf"(?=-*[{_HYPHENS}])[-{_HYPHENS}]+([A-Za-z][\w-]*)(=.*)?", re.DOTALL)
 """An option that begins with another dash than a hyphen, as on a web page."""
@@ -62,7 +63,9 @@ def usage_help(error: click.UsageError) -> str:
 
 def _option_help(context: click.Context, option: str) -> str:
     if context.parent is None:
-        return "run `herd --version`" if option == "-V" else f"options follow the command, as in `herd up {option}`"
+        if option == "-V":
+            return "run `herd --version`"
+        return f"options follow the command, as in `herd up {option}`" if _OPTION.fullmatch(option) else ""
     name = context.command.name or ""
     if option in _NAMING and any(each.name == "rigs" for each in context.command.params):
         return _RIGS.format(command=name)

@@ -144,7 +144,8 @@ def read_header(path: Path) -> Parsed:
                 if isinstance(header, Parsed):
                     break
                 if len(data) < wanted:
-                    raise GgufError(f"it ends inside its header, at byte {len(data)}")
+                    where = f"it ends inside its header, at byte {len(data)}"
+                    raise GgufError(where if data else "the file is empty")
                 wanted = bytes_to_fetch(len(data), header.needed)
     except OSError as error:
         raise GgufError(f"{path} cannot be read: {error.strerror or type(error).__name__}") from None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from llamaherd.onhost.files import cannot_write
+from llamaherd.onhost.progress import Pace
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, System, UnknownStateError
 
 PAUSES = (0.2, 0.3, 0.5, 1.0)
@@ -19,6 +21,10 @@ _NO_BUS = re.compile(
     r"onnect to .*bus|Connection reset by peer|Connection refused|Connection timed out|"
     r"Transport endpoint is not connected|onnection terminated|disconnected"
 )
+DOCKER_LOG = "/var/log/llamaherd/docker.log"
+"""The output of pulls, of all runs."""
+_LAYER = re.compile(r"([0-9a-f]{12}): ([A-Z][A-Za-z ]{1,40})")
+_HERE = ("Pull complete", "Already exists")
 _NO_DAEMON = re.compile("annot connect to the Docker daemon|error during connect")
 
 
@@ -89,13 +95,36 @@ def unit_runs(system: System, unit: str) -> bool:
 def docker(system: System, *words: str) -> Ended:
     """Run docker."""
     seconds = {
-        "pull": DOCKER_PULL_SECONDS,
         "build": DOCKER_LONG_SECONDS,
         "compose": DOCKER_LONG_SECONDS,
         "import": DOCKER_LONG_SECONDS,
         "run": DOCKER_LONG_SECONDS,
     }
     return system.run(["docker", *words], seconds=seconds.get(words[0], DOCKER_SECONDS))
+
+
+def pull_image(system: System, image: str) -> Ended:
+    """Pull an image, and report how many of its layers are there. Docker prints no bytes unless it has a terminal.
+
+    Raise FailedError where its log cannot be written.
+    """
+    pace = Pace(system.now())
+    states: dict[str, str] = {}
+    rest = ""
+
+    def hear(text: str) -> None:
+        nonlocal rest
+        *lines, rest = (rest + text).split("\n")
+        states.update({found[1]: found[2] for line in lines if (found := _LAYER.fullmatch(line.rstrip()))})
+        if pace.is_due(system.now()):
+            done = sum(state in _HERE for state in states.values())
+            of = f": {done} of {len(states)} layers" if states else ""
+            system.report(f"fetching {image}{of}")
+
+    try:
+        return system.run_logged(["docker", "pull", image], DOCKER_LOG, seconds=DOCKER_PULL_SECONDS, heard=hear)
+    except OSError as error:
+        raise cannot_write(error) from error
 
 
 def ensure_docker(system: System) -> bool:

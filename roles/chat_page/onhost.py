@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from llamaherd.layout import CHAT, CHAT_CONTAINER, CHAT_DATA, CHAT_LOG, WRITTEN
-from llamaherd.onhost.clients import docker, ensure_docker, query_docker
+from llamaherd.onhost.clients import docker, ensure_docker, pull_image, query_docker
 from llamaherd.onhost.files import WrittenFile, write_files
 from llamaherd.onhost.services import forget_fingerprints, last_lines, locked, record_fingerprints
 from llamaherd.onhost.system import FailedError, System
@@ -76,7 +76,7 @@ def _ensure_image(image: str, system: System) -> None:
     """Pull the image where the host does not have it. Raise FailedError where it cannot be pulled."""
     if docker(system, "image", "inspect", image).ok:
         return
-    pulled = docker(system, "pull", "-q", image)
+    pulled = pull_image(system, image)
     if not pulled.ok:
         message = "the image of the chat page cannot be fetched; what ran before still does"
         raise FailedError(message, f"run `docker pull {image}` on the host to see why", last_lines(pulled, _PULL_LINES))

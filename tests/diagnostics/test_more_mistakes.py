@@ -286,6 +286,11 @@ def _key_is_a_folder(folder: Path) -> None:
     (folder / "keys" / "coder").mkdir()
 
 
+def _empty_model(folder: Path) -> None:
+    (folder / "a.gguf").touch()
+    (folder / "duo.yaml").write_text(RIGHT.replace(SMALL, "{file: a.gguf}"))
+
+
 def _nothing(folder: Path) -> None:
     for file in (folder / "duo.yaml", folder / "keys" / "coder"):
         file.unlink()
@@ -329,6 +334,12 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], str, str, str]] = {
         "plan",
         "herd.lock:3:1: error LH030: a merge is not finished here",
         "or delete it and run `herd lock`",
+    ),
+    "an empty model": (
+        _empty_model,
+        "check",
+        "/a.gguf: the file is empty",
+        "name a GGUF file",
     ),
     "a folder for a key": (
         _key_is_a_folder,

@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from llamaherd.onhost.clients import (
+    DOCKER_LOG,
     DOCKER_LONG_SECONDS,
-    DOCKER_PULL_SECONDS,
     DOCKER_SECONDS,
     PAUSES,
     docker,
+    pull_image,
     systemctl,
     unit_properties,
 )
 from llamaherd.onhost.system import TIMED_OUT, Ended
 from tests.support.played_host import PlayedHost
+from tests.support.service_host import ServiceHost
 
 NO_BUS = "Failed to connect to bus: Connection refused"
 
@@ -110,7 +112,6 @@ def test_properties_of_a_unit() -> None:
 @pytest.mark.parametrize(
     ("verb", "seconds"),
     [
-        ("pull", DOCKER_PULL_SECONDS),
         ("build", DOCKER_LONG_SECONDS),
         ("compose", DOCKER_LONG_SECONDS),
         ("run", DOCKER_LONG_SECONDS),
@@ -122,3 +123,30 @@ def test_docker_has_a_limit(verb: str, seconds: float) -> None:
     host = Programs(Ended(0))
     assert docker(host, verb, "a").ok
     assert host.ran == [(["docker", verb, "a"], seconds)]
+
+
+def test_the_layers_of_an_image_are_reported() -> None:
+    host = ServiceHost({}, ends={"docker pull": Ended(1, "", "Error response from daemon: no space\n")})
+    layers = [f"{number:012x}" for number in range(8)]
+    lines = (
+        "latest: Pulling from library/x\n",
+        "".join(f"{layer}: Pulling fs layer\n" for layer in layers) + f"{layers[0]}: Already ex",
+        f"ists\n{layers[1]}: Verifying Checksum\n",
+        f"{layers[1]}: Download complete\n{layers[2]}: Download complete\n",
+        f"{layers[1]}: Pull complete\n{layers[2]}: Pull complete\nnonsense\n",
+    )
+    host.logging = lambda _: lines
+    ended = pull_image(host, "library/x@sha256:ab")
+    assert host.log == [
+        "fetching library/x@sha256:ab: 0 of 8 layers",
+        "fetching library/x@sha256:ab: 1 of 8 layers",
+    ]
+    assert (ended.code, ended.out.splitlines()[-1]) == (1, "Error response from daemon: no space")
+    assert (host.read(DOCKER_LOG) or "").startswith("latest: Pulling from library/x\n")
+
+
+def test_a_daemon_that_prints_nothing_is_waited_for_in_sight() -> None:
+    host = ServiceHost({})
+    host.logging = lambda _: [""] * 3
+    assert pull_image(host, "x").ok
+    assert host.log == ["fetching x"]

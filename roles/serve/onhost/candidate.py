@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from llamaherd.layout import BESIDE, BESIDE_UNITS
-from llamaherd.onhost.clients import docker, systemctl
+from llamaherd.onhost.clients import docker, pull_image, systemctl
 from llamaherd.onhost.log_reason import LINES, find_reason
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, FailedError, System
 from roles.serve.onhost.backends import UnitBackend, backend_of, other_kind, processes
@@ -80,7 +80,7 @@ def _check_container(system: System, server: Server, check: ContainerCheck, fold
         if not check.pulled:
             raise _left(server, f"its image {check.image} is not there", "")
         system.report(f"fetching {check.image}")
-        pulled = docker(system, "pull", "-q", check.image)
+        pulled = pull_image(system, check.image)
         if not pulled.ok:
             raise _left(server, "its image cannot be fetched", pulled.out + pulled.err)
     if check.reads_arguments:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from llamaherd.layout import CHAT, CHAT_CONTAINER, CHAT_DATA, WRITTEN
+from llamaherd.onhost.clients import DOCKER_LOG
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.files import WrittenFile
 from llamaherd.onhost.system import Ended, FailedError
@@ -41,7 +42,7 @@ class ChatHost(ServiceHost):
         match argv[1:]:
             case ["image", "inspect", image]:
                 return Ended(0 if image in self.images else 1)
-            case ["pull", "-q", image]:
+            case ["pull", image]:
                 self.images |= {image} if self.pulls else set()
                 return Ended(0) if self.pulls else Ended(1, "", f"a\nb\nc\n{'no such manifest':<400}\n")
             case ["logs", *_]:
@@ -130,6 +131,8 @@ def test_an_image_that_cannot_be_fetched_changes_nothing() -> None:
     with pytest.raises(FailedError, match="the image of the chat page cannot be fetched; what ran before") as caught:
         apply(given(), host)
     assert [len(each) for each in caught.value.log] == [1, 1, 300]
+    assert "no such manifest" in host.files[DOCKER_LOG].text
+    before[DOCKER_LOG] = host.files[DOCKER_LOG]
     assert (host.files, host.serves()) == (before, "old")
 
 
@@ -224,7 +227,7 @@ def test_a_removal_leaves_what_users_wrote_and_a_second_one_does_nothing() -> No
     assert host.index("stop") < host.index("rm"), "it ends by itself"
     assert CHAT_CONTAINER not in host.containers
     assert host.log == [f"accounts and conversations stay in {CHAT_DATA}"]
-    left = {f"{CHAT_DATA}/conversations", f"{WRITTEN}/.secret", LOG}
+    left = {f"{CHAT_DATA}/conversations", f"{WRITTEN}/.secret", LOG, DOCKER_LOG}
     assert host.files.keys() == left
     host.done.clear()
     remove(RemoveInput(), host)
