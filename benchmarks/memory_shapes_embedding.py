@@ -26,8 +26,7 @@ def qwen3_reranker() -> Model:
     """Qwen3 Reranker 0.6B: the same with two scores, of which the first is the probability of `yes`."""
     attention, dense, two = Attention(16, 8, 128), Dense(3072, "Q8_0"), Weight("cls.output.weight", (1024, 2), "F16")
     made = _qwen3("Qwen3 Reranker 0.6B in shape", attention, dense, 1024, 28, 151_669, RANK)
-    labels = {"classifier.output_labels": ("yes", "no")}
-    return replace(made, parameters={**made.parameters, **labels}, tensors=(*made.tensors, two))
+    return replace(made, tensors=(*made.tensors, two), labels=("yes", "no"))
 
 
 def _qwen3(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.support.gguf_files import Weight
 
-Parameters = dict[str, int | float | str | tuple[int, ...] | tuple[str, ...]]
+Parameters = dict[str, int | float | str | tuple[int, ...]]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from llamaherd.checks.context import RigContext
 from llamaherd.checks.models import CANNOT_DO
-from llamaherd.diagnostics.findings import Finding, Rule
+from llamaherd.diagnostics.findings import Finding, Rule, Severity
 from llamaherd.engines import reads_gguf
 from llamaherd.engines.flags.task import Task, header_pooling, pooling, server_task
 from llamaherd.gguf.header import Header
@@ -58,7 +58,7 @@ def check_tasks(subject: RigContext) -> Iterator[Finding]:
             yield WRONG_TASK.at(place, told, help_, severity)
 
 
-def _mismatch(task: Task, chosen: str | None, header: Header) -> tuple[str, str, str] | None:
+def _mismatch(task: Task, chosen: str | None, header: Header) -> tuple[str, str, Severity] | None:
     """Return what a model cannot do, the fix, and the severity; None if it can do it."""
     pools = header_pooling(header)
     own = "rerank" if pools == "rank" else "embeddings"

@@ -59,7 +59,7 @@ def folder_shape(config: bytes, index: bytes | None, sizes: Mapping[str, int]) -
     (model_executor/model_loader/weight_utils.py, filter_duplicate_safetensors_files).
     """
     found = _object(config)
-    text = found.get("text_config") if isinstance(found.get("text_config"), dict) else found
+    text = _part(found, "text_config") or found
     names = found.get("architectures")
     named = _text(names[0]) if isinstance(names, list) and names else None
     weights = sum(sizes[name] for name in _weight_files(index, sizes))

@@ -34,7 +34,7 @@ def cannot_write(error: OSError, instead: str = "") -> FailedError:
 
 @dataclass(frozen=True)
 class Disk:
-    """The filesystem of a folder: the folder, bytes free, its device and kind, whether it is writable, its mount point."""
+    """The filesystem of a folder: the folder, bytes free, its device and kind, whether it is writable, its mount."""
 
     folder: str
     free: int

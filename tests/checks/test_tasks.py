@@ -100,10 +100,12 @@ def test_a_model_that_can_do_it_is_not_reported(tmp_path: Path, known: Header, k
     ],
 )
 def test_a_key_for_chats_does_nothing_there(tmp_path: Path, key: str, value: object) -> None:
-    for keys in ({"serve": "embeddings"}, {"extra_args": ["--embeddings"]}):
-        codes = {found.code: found for found in findings(tmp_path, EMBEDS, **keys, **{key: value})}
+    ways: list[dict[str, Any]] = [{"serve": "embeddings"}, {"extra_args": ["--embeddings"]}]
+    for keys in ways:
+        codes = {found.code: found for found in findings(tmp_path, EMBEDS, **{**keys, key: value})}
         assert codes["LH179"].message == f"`{key}` does nothing: `one` is a server of embeddings"
-    assert "LH179" not in {found.code for found in findings(tmp_path, EMBEDS, **{key: value})}
+    chats: dict[str, Any] = {key: value}
+    assert "LH179" not in {found.code for found in findings(tmp_path, EMBEDS, **chats)}
 
 
 def test_an_engine_without_rerank_is_reported(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Conte
     moe: dict[str, Content] = {
         "Qwen3.6-35B-A3B-UD-Q4_K_XL.gguf": hollow(gguf_files.qwen(mtp=False), folder, "moe.gguf")
     }
-    tasks = {
+    tasks: dict[str, dict[str, Content]] = {
         f"task/{name}-GGUF": {f"{name}-Q8_0.gguf": hollow(model, folder, f"{name}.gguf")}
         for name, model in {"bge": bge_m3(), "ranker": bge_reranker(), "qwen": qwen3_embedding()}.items()
     }

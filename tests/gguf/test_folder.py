@@ -59,7 +59,12 @@ def test_layers_of_all_kinds_are_counted(
 
 
 def test_a_compressed_row_and_a_text_model_inside_are_read() -> None:
-    text = {"num_hidden_layers": 61, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "num_nextn_predict_layers": 1}
+    text: dict[str, Any] = {
+        "num_hidden_layers": 61,
+        "kv_lora_rank": 512,
+        "qk_rope_head_dim": 64,
+        "num_nextn_predict_layers": 1,
+    }
     text |= {"num_attention_heads": 128, "dtype": "bfloat16"}
     quantized = {"quant_method": "fp8", "weight_block_size": [128, 128]}
     found = shape({"architectures": ["Kimi"], "text_config": text, "quantization_config": quantized})

@@ -45,16 +45,20 @@ class Weight:
 
 @dataclass(frozen=True)
 class Model:
-    """What a file says. `parameters` have no architecture in front; a tuple becomes an array."""
+    """What a file says. `parameters` have no architecture in front; a tuple becomes an array.
+
+    `labels` are those of a classification head.
+    """
 
     architecture: str
     name: str
-    parameters: Mapping[str, int | float | str | tuple[int, ...] | tuple[str, ...]]
+    parameters: Mapping[str, int | float | str | tuple[int, ...]]
     tensors: tuple[Weight, ...]
     tokens: int = FEW_TOKENS
     merges: int = 1
     file_type: int = 15  # Q4_K_M
     template: str = TEMPLATE
+    labels: tuple[str, ...] = ()
 
 
 class Texts(list[str]):
@@ -160,6 +164,9 @@ def _keys(writer: GGUFWriter, model: Model) -> None:
             writer.add_float32(key, value)
         else:
             writer.add_uint32(key, value)
+
+    if model.labels:
+        writer.add_classifier_output_labels(model.labels)
 
 
 def _tokenizer(writer: GGUFWriter, model: Model, *, says_words: bool) -> None:
