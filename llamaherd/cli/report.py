@@ -21,8 +21,9 @@ from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.targets import complete_results
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.report.card import card_of, card_result
-from llamaherd.measure.report.card_image import card_form, draw_card
+from llamaherd.measure.report.charts import DARK, LIGHT
 from llamaherd.measure.report.export import render_report, report_form, report_json
+from llamaherd.measure.report.images import card_form, chart_files, require_drawing
 from llamaherd.measure.report.page import gather_results, page
 from llamaherd.measure.report.show import print_page
 from llamaherd.measure.results.store import results_folder
@@ -40,13 +41,27 @@ from llamaherd.store.show import console
     help="Write the report to this file: .html, .md or .csv; a card: .png or .svg.",
 )
 @click.option("--card", is_flag=True, help="Draw one instance's newest result as a picture to post.")
+@click.option(
+    "--charts",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Write each chart as PNG and as SVG into this folder.",
+)
+@click.option("--dark", is_flag=True, help="Draw a card or charts in light colours on dark paper.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print Markdown.")
 @click.option("--csv", "form", flag_value="csv", help="Print CSV, one line for each value.")
 @inventory_option
 @json_option
 @click.pass_obj
 def report(
-    inventory: Path | None, what: tuple[str, ...], output: Path | None, form: str | None, card: bool, as_json: bool
+    inventory: Path | None,
+    what: tuple[str, ...],
+    output: Path | None,
+    form: str | None,
+    card: bool,
+    charts: Path | None,
+    dark: bool,
+    as_json: bool,
 ) -> None:
     """Show all measurements on one page.
 
@@ -56,7 +71,8 @@ def report(
     loads nothing from the network.
 
     With --card, it is a picture of 1200 by 630 pixels: hardware, model, engine, the speeds with their intervals, and a
-    curve. It needs `pip install 'llamaherd[card]'`.
+    curve. Pictures and the charts of a page need `pip install 'llamaherd[report]'`. An SVG is light or dark as its
+    reader's system is.
 
     Exit codes: 0 done; 1 done, but without a file that cannot be read; 2 nothing can be read.
 
@@ -66,21 +82,34 @@ def report(
       herd report duo -o report.html
       herd report duo/chat results.json page.md --markdown
       herd report --card duo/chat -o card.png
+      herd report duo/chat --charts charts --dark
     """
-    if card and (form or as_json):
-        raise click.UsageError("--card has one form: leave out --markdown, --csv and --json")
+    if card and (form or as_json or charts):
+        raise click.UsageError("--card has one form: leave out --markdown, --csv, --charts and --json")
+    if dark and not (card or charts):
+        raise click.UsageError("--dark is for --card and --charts: a page is light or dark as its reader's system is")
     try:
         image = card_form(output) if card else None
+        if card or charts:
+            require_drawing()
+        scheme = DARK if dark else LIGHT
         chosen = None if card else report_form(output, form)
         gathered = gather_results(what, results_folder(inventory_path(inventory)), optuna_shares)
         if image and output:
-            write_file(output, draw_card(card_of(card_result(gathered.found)), image))
+            from llamaherd.measure.report.card_image import draw_card  # late: it imports matplotlib
+
+            write_file(output, draw_card(card_of(card_result(gathered.found)), image, scheme))
         elif output and chosen:
             write_output(output, render_report(gathered, chosen))
         elif chosen and not as_json:
             click.echo(render_report(gathered, chosen), nl=False)
-        elif not as_json:
+        elif not (as_json or charts):
             print_page(page(gathered), console())
+        if charts:
+            charts.mkdir(parents=True, exist_ok=True)
+            for name, data in chart_files(page(gathered), scheme):
+                write_file(charts / name, data)
+                echo(f"written: {charts / name}", err=True)
     except UserError as error:
         fail(error, UNUSABLE)
     if as_json:

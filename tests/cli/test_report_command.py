@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
@@ -17,6 +18,7 @@ from llamaherd.measure.results.document import redact_result, result_bytes
 from llamaherd.measure.results.result import Run, SuiteRef
 from llamaherd.measure.results.store import Journal, write_result
 from tests.bench.made import IN_FORM, result, run
+from tests.report.many import many
 from tests.support.envelope import envelope
 from tests.support.rigs import ROOT
 
@@ -128,6 +130,48 @@ def test_forms_that_are_asked_for(fleet: Path) -> None:
     to = fleet / "figures.txt"
     assert herd("report", "-i", fleet, "--csv", "-o", to).exit_code == 0
     assert to.read_text().startswith("rig,")
+
+
+def test_charts_are_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in many(2, instances=1):
+        write_result(tmp_path / "results", each)
+    folder = tmp_path / "charts"
+    ended = herd("report", "-i", tmp_path, "attic/server-0", "--charts", folder)
+    assert (ended.exit_code, ended.stdout) == (0, "")
+    names = sorted(each.name for each in folder.iterdir())
+    assert ended.stderr.count("written: ") == len(names)
+    assert {each.rpartition(".")[0] for each in names if each.endswith("png")} == {
+        each.rpartition(".")[0] for each in names if each.endswith("svg")
+    }
+    light = (folder / "attic-server-0-decode-over-the-context.png").read_bytes()
+    assert light.startswith(b"\x89PNG")
+    svg = (folder / "attic-server-0-over-time.svg").read_text()
+    assert ElementTree.fromstring(svg).tag.endswith("svg")
+    herd("report", "-i", tmp_path, "attic/server-0", "--charts", folder, "--dark")
+    assert (folder / "attic-server-0-decode-over-the-context.png").read_bytes() != light
+    assert sorted(each.name for each in folder.iterdir()) == names
+    refused = herd("report", "-i", tmp_path, "--dark")
+    assert (refused.exit_code, "--dark is for --card and --charts" in refused.stderr) == (2, True)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    refused = herd("report", "-i", tmp_path, "--charts", folder)
+    assert (refused.exit_code, "pip install 'llamaherd[report]'" in refused.stderr) == (2, True)
+
+
+def test_without_charts_there_is_nothing_to_draw(tmp_path: Path) -> None:
+    write_result(tmp_path / "results", result(run(50.0), suite=SUITE))
+    ended = herd("report", "-i", tmp_path, "--charts", tmp_path / "charts")
+    assert (ended.exit_code, "there is no chart to draw" in ended.stderr) == (2, True)
+
+
+def test_a_page_without_matplotlib_has_tables_and_says_what_to_install(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert herd("report", "-i", fleet, "-o", fleet / "a.html").exit_code == 0
+    text = (fleet / "a.html").read_text()
+    assert "<svg" not in text
+    assert "charts are not drawn, only their tables: install matplotlib" in text
+    assert "<table" in text
 
 
 def test_what_cannot_be_written(fleet: Path) -> None:

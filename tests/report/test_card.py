@@ -17,6 +17,7 @@ from llamaherd.cli.herd import main
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.report.card import card_of, card_result
 from llamaherd.measure.report.card_image import HEIGHT, WIDTH, draw_card
+from llamaherd.measure.report.charts import DARK, LIGHT, Scheme
 from llamaherd.measure.report.results import measured
 from llamaherd.measure.report.tables import context_table
 from llamaherd.measure.results.store import write_result
@@ -77,14 +78,18 @@ def test_a_card_is_of_one_instance_and_its_newest_whole_result() -> None:
         card_result([])
 
 
+@pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
 @pytest.mark.parametrize("deep", [True, False])
-def test_a_picture_has_its_size_and_its_texts_lie_inside(deep: bool) -> None:
+def test_a_picture_has_its_size_and_its_scheme(deep: bool, scheme: Scheme) -> None:
     card = card_of(measured(one(3, 1, 2, deep=deep)))
-    picture = draw_card(card, "png")
+    picture = draw_card(card, "png", scheme)
+    paper = [round(255 * each) for each in imread(io.BytesIO(picture))[0, 0, :3]]
+    assert paper == [int(scheme.paper[at : at + 2], 16) for at in (1, 3, 5)]
     assert picture.startswith(b"\x89PNG")
     assert struct.unpack(">II", picture[16:24]) == (WIDTH, HEIGHT)
-    drawing = draw_card(card, "svg")
-    assert drawing == draw_card(card, "svg"), "the same card is the same picture"
+    drawing = draw_card(card, "svg", scheme)
+    assert drawing == draw_card(card, "svg", scheme), "the same card is the same picture"
+    assert b"prefers-color-scheme: dark" in drawing
     root = ElementTree.fromstring(drawing)
     assert root.tag == f"{SVG}svg"
     assert not [each for each in root.iter() if each.tag.endswith("script")]
@@ -96,7 +101,7 @@ def test_nothing_is_drawn_beyond_the_edge() -> None:
     long = replace(
         card, title="M" * 90, hardware="GPU " * 90, software="W" * 300, doubt="wide " * 200, origin="o" * 300
     )
-    pixels = imread(io.BytesIO(draw_card(long, "png")))
+    pixels = imread(io.BytesIO(draw_card(long, "png", LIGHT)))
     paper = pixels[0, 0]
     for edge in (pixels[:, :8], pixels[:, -8:], pixels[:8], pixels[-8:]):
         assert (edge == paper).all()
@@ -104,15 +109,15 @@ def test_nothing_is_drawn_beyond_the_edge() -> None:
 
 def test_letters_without_a_glyph_are_drawn_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
     card = card_of(measured(one(3, 1, 2)))
-    assert draw_card(replace(card, title="模型 🚀"), "png")
+    assert draw_card(replace(card, title="模型 🚀"), "png", LIGHT)
     assert [str(each.message) for each in recwarn] == []
 
 
 def test_a_hostile_name_is_text() -> None:
     hostile = "$\\frac{1}{0}$ <script>alert(1)</script>\x1b[31m & \u202e"
     card = replace(card_of(measured(one(3, 1, 2))), title=hostile, hardware=hostile, doubt=hostile)
-    ElementTree.fromstring(draw_card(card, "svg"))
-    assert draw_card(card, "png").startswith(b"\x89PNG")
+    ElementTree.fromstring(draw_card(card, "svg", LIGHT))
+    assert draw_card(card, "png", LIGHT).startswith(b"\x89PNG")
 
 
 def test_the_command_writes_a_picture_and_explains_what_is_missing(
@@ -129,6 +134,7 @@ def test_the_command_writes_a_picture_and_explains_what_is_missing(
         (["attic/server-0", "-o", str(tmp_path / "card.html")], "is no picture's name"),
         (["-o", str(output)], "a card shows one instance"),
         (["attic/server-0", "--csv", "-o", str(output)], "--card has one form"),
+        (["attic/server-0", "--charts", str(tmp_path), "-o", str(output)], "--card has one form"),
     ):
         refused = herd("-i", tmp_path, "report", "--card", *words)
         assert refused.exit_code == 2
@@ -136,7 +142,7 @@ def test_the_command_writes_a_picture_and_explains_what_is_missing(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     refused = herd("-i", tmp_path, "report", "--card", "attic/server-0", "-o", output)
     assert refused.exit_code == 2
-    assert "pip install 'llamaherd[card]'" in refused.stderr
+    assert "pip install 'llamaherd[report]'" in refused.stderr
 
 
 def test_the_table_over_the_context_has_the_columns_that_people_post() -> None:

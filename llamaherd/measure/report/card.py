@@ -44,9 +44,8 @@ def card_of(each: Measured) -> Card:
     if not figures:
         raise UserError(f"{each.label} has no measured speed to show", "measure it with `herd bench`")
     curve = speed_over_context(each)
-    names = [each.model, "" if each.quant in each.model else each.quant]
     return Card(
-        title=" ".join(filter(None, names)) or each.stack or each.label,
+        title=each.weights or each.stack or each.label,
         hardware=" · ".join(each.machine),
         software=" · ".join(filter(None, [each.engine, *each.serving])),
         figures=figures,

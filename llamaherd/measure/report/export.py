@@ -6,7 +6,9 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from llamaherd import __version__
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.report.charts import draw_bars, draw_pane
+from llamaherd.measure.report.charts import DARK, LIGHT, Chart
 from llamaherd.measure.report.page import Gathered, Page, Part, page
 from llamaherd.measure.report.results import Figure, Measured, MeasuredCell
 from llamaherd.measure.report.searches import FinishedSearch
@@ -137,7 +139,7 @@ def escaped(text: str) -> str:
 
 
 def _markdown_lines(page: Page) -> Iterator[str]:
-    yield "# Measured speeds"
+    yield f"# {escaped(page.title)}"
     yield ""
     yield f"{page.about}."
     yield ""
@@ -187,28 +189,62 @@ def _markdown_table(table: Table) -> Iterator[str]:
 
 _MOST_BYTES = 1_950_000
 """The bytes of a page beyond which later instances have only tables."""
+MOST_PANES, _FEWEST_PANES = 120, 6
+"""The most panes of a page, which are drawn in 4 s, and the fewest of an instance that has charts at all."""
+DRAWS = "install matplotlib with `pip install 'llamaherd[report]'`"
 
 
 def to_html(page: Page) -> str:
     """Return the page as HTML. Texts of results are escaped."""
+    able = can_draw()
+    if not able and (page.charts or any(part.charts for part in page.parts)):
+        page = replace(page, notes=(*page.notes, f"charts are not drawn, only their tables: {DRAWS}"))
     template = html_environment("report").get_template("page.html.j2")
-    bare = template.render(page=page, drawn=frozenset(), version=__version__)
-    every = [part for group in page.groups for part in group.parts]
-    return template.render(page=page, drawn=_drawn(every, _MOST_BYTES - _size(bare)), version=__version__)
+    bare = template.render(page=page, drawn={}, able=able, version=__version__)
+    drawn = _drawn(page, _MOST_BYTES - _size(bare)) if able else {}
+    return template.render(page=page, drawn=drawn, able=able, version=__version__)
 
 
-def _drawn(every: Sequence[Part], room: int) -> frozenset[str]:
-    """Return the anchors of the first parts, whose charts fit into the page."""
+def _drawn(page: Page, room: int) -> dict[str, tuple[str, ...]]:
+    """Return the panes of drawn charts as SVG, by the names of the charts, within bounds of bytes and panes.
+
+    Each part may have the same number of panes, and no less than its first chart has.
+    """
+    from llamaherd.measure.report.drawing import page_svg  # late: it imports matplotlib
+
+    def draw(chart: Chart, name: str) -> tuple[str, ...]:
+        return tuple(page_svg(each, f"{name}-{at}") for at, each in enumerate([*chart.panes, *chart.bars], start=1))
+
+    drawn = {f"leaderboard-{at}": draw(chart, f"leaderboard-{at}") for at, chart in enumerate(page.charts, start=1)}
+    room -= sum(_size(each) for panes in drawn.values() for each in panes)
     template = html_environment("report").get_template("part.html.j2")
-    found, left = set[str](), room
-    for part in every:
-        if not part.charts:
-            continue
-        left -= _size(template.render(part=part, charts=part.charts)) - _size(template.render(part=part, charts=()))
+    parts = [part for part in page.parts if part.charts]
+    left = MOST_PANES
+    for part in parts:
+        chosen = list(_chosen(part, max(_FEWEST_PANES, MOST_PANES // len(parts))))
+        left -= sum(len(chart.panes) for _, chart in chosen)
         if left < 0:
             break
-        found.add(part.anchor)
-    return frozenset(found)
+        made = {name: draw(chart, name) for name, chart in chosen}
+        bare = _size(template.render(part=part, charts=(), drawn={}, able=True))
+        room -= _size(template.render(part=part, charts=part.charts, drawn=made, able=True)) - bare
+        if room < 0:
+            break
+        drawn |= made
+    return drawn
+
+
+def _chosen(part: Part, most: int) -> Iterator[tuple[str, Chart]]:
+    """Yield the first charts of a part, with their names, that have no more panes together."""
+    for name, chart in zip(part.chart_names, part.charts, strict=True):
+        if len(chart.panes) <= most:
+            most -= len(chart.panes)
+            yield name, chart
+
+
+def can_draw() -> bool:
+    """Return whether matplotlib is installed."""
+    return find_spec("matplotlib") is not None
 
 
 def _size(text: str) -> int:
@@ -226,7 +262,7 @@ def html_environment(folder: str) -> Environment:
         autoescape=True,
         finalize=_printable,
     )
-    made.globals |= {"draw": draw_pane, "draw_bars": draw_bars}
+    made.globals |= {"light": LIGHT, "dark": DARK}
     return made
 
 

@@ -266,13 +266,14 @@ def leaderboard_table(rows: Sequence[LeaderboardRow], *, short: bool = True) -> 
     kinds = kinds_of([row.result for row in rows])
     show = plus_minus if short else figure
     headings = ("what", *(f"{kind}, t/s" for kind in kinds), "prefill, t/s", "first token, ms")
-    headings += ("accepted", "J/token", "context", "measured", "GPUs")
+    headings += ("accepted", "J/token", "context", "measured")
     made = []
     for row in rows:
         each = row.result
         speeds = [_figure_text(representative(each.cells, DECODE, kind), DECODE, show) for kind in kinds]
         rest = [_figure_text(representative(each.cells, metric), metric, show) for metric in (PREFILL, FIRST_TOKEN)]
-        made.append((row_name(row), *speeds, *rest, *_last_columns(each)))
+        name = " on ".join(filter(None, [row_name(row), gpus_text(each)]))
+        made.append((name, *speeds, *rest, *_last_columns(each)))
     grey = frozenset(at for at, row in enumerate(rows) if row.stale)
     return without_empty(Table("Every stack by its newest result", headings, tuple(made), grey))
 
@@ -285,10 +286,9 @@ def _figure_text(cell: MeasuredCell | None, metric: Metric, show: Callable[[Figu
 
 
 def row_name(row: LeaderboardRow) -> str:
-    """Return the name of a row: the instance, with its stack, if both are known."""
+    """Return the name of a row: the instance, with model, quant and engine, as far as known."""
     each = row.result
-    known = each.stack.startswith(each.label)
-    named = each.stack if known else f"{each.label}: {each.stack}" if each.stack else each.label
+    named = f"{each.label}: {each.named}" if each.named else each.label
     return f"{named} (stale)" if row.stale else f"{named} (imported)" if each.less else named
 
 
@@ -300,8 +300,12 @@ def _last_columns(each: Measured) -> tuple[str, ...]:
         NONE if cell is None or cell.joules is None else rounded(cell.joules),
         f"{context:,}" if context else NONE,
         each.day or NONE,
-        each.machine[0] if each.machine else NONE,
     )
+
+
+def gpus_text(each: Measured) -> str:
+    """Return the GPUs of a result, or its processor without any; empty if unknown."""
+    return ", ".join(each.gpus or each.machine[:1])
 
 
 def bars_by_kind(rows: Sequence[LeaderboardRow]) -> Iterator[Chart]:
@@ -422,6 +426,7 @@ class Part:
     `tables` contain all values, `rest` those in no table of its charts. `lines` are the YAML of a search's result.
     """
 
+    name: str
     title: str
     anchor: str
     facts: tuple[tuple[str, str], ...]
@@ -431,6 +436,11 @@ class Part:
     rest: tuple[Table, ...]
     charts: tuple[Chart, ...]
     lines: str = ""
+
+    @property
+    def chart_names(self) -> tuple[str, ...]:
+        """Return the name of each chart, which is its anchor on a page."""
+        return tuple(f"{self.anchor}-{at}" for at in range(1, len(self.charts) + 1))
 
 
 @dataclass(frozen=True)
@@ -447,6 +457,7 @@ class Group:
 class Page:
     """A report. `since` and `until` are the days of its oldest and newest dated result."""
 
+    title: str
     results: int
     since: str
     until: str
@@ -455,6 +466,11 @@ class Page:
     groups: tuple[Group, ...]
     notes: tuple[str, ...]
     searches: int = 0
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Return the parts of all groups."""
+        return tuple(part for group in self.groups for part in group.parts)
 
     @property
     def about(self) -> str:
@@ -472,6 +488,7 @@ def page(gathered: Gathered) -> Page:
     days = [each.day for each in found] + [each.head.began[:10] for each in gathered.searches]
     days = sorted(each for each in days if each) or [""]
     return Page(
+        title=_title([*(row.result for row in rows)]),
         results=len(found),
         since=days[0],
         until=days[-1],
@@ -481,6 +498,25 @@ def page(gathered: Gathered) -> Page:
         notes=(*_suites(found), *filter(None, [gathered.beyond]), *gathered.left_out),
         searches=len(gathered.searches),
     )
+
+
+_MOST_NAMED = 2
+
+
+def _title(every: Sequence[Measured]) -> str:
+    """Return a title with models, GPUs and engines: their names, or how many there are."""
+    kinds = (
+        ([each.weights for each in every], "models"),
+        ([gpus_text(each) for each in every], "sets of GPUs"),
+        ([each.engine for each in every], "engines"),
+    )
+    parts = []
+    for names, what in kinds:
+        known = list(dict.fromkeys(names))
+        if all(known):  # a title about some results alone would mislead
+            parts.append(" and ".join(known) if len(known) <= _MOST_NAMED else f"{len(known)} {what}")
+    about = " · ".join(filter(None, parts))
+    return f"Measured speeds: {about}" if about else "Measured speeds"
 
 
 def _suites(found: Sequence[Measured]) -> Iterator[str]:
@@ -500,7 +536,8 @@ def _groups(found: Sequence[Measured]) -> Iterator[Group]:
             _part(list(one), f"rig-{number}-{at}", newest.machine)
             for at, (_, one) in enumerate(groupby(results, lambda each: each.instance), start=1)
         ]
-        yield Group(rig, f"rig-{number}", newest.machine, tuple(parts))
+        title = ": ".join(filter(None, [rig, gpus_text(newest)]))
+        yield Group(title, f"rig-{number}", newest.machine, tuple(parts))
     if others := [each for each in found if each.less]:
         parts = [_part([each], f"imported-{at}", ()) for at, each in enumerate(others, start=1)]
         yield Group("Imported", "imported", (), tuple(parts))
@@ -526,7 +563,7 @@ def _search(each: FinishedSearch, anchor: str) -> Part:
     # The keys of an instance and of a rig are in two places of a file.
     lines = "\n".join(filter(None, (keys, power_lines(end.power) if end.power else "")))
     tables = tuple(search_tables(each))
-    return Part(each.label, anchor, facts, (), notes, tables, tables, (search_chart(each),), lines)
+    return Part(each.label, each.label, anchor, facts, (), notes, tables, tables, (search_chart(each),), lines)
 
 
 def _part(results: Sequence[Measured], anchor: str, machine: tuple[str, ...]) -> Part:
@@ -541,7 +578,8 @@ def _part(results: Sequence[Measured], anchor: str, machine: tuple[str, ...]) ->
     if len(before) > 1:
         charts += history_charts(before)
     return Part(
-        title=newest.label if newest.less else newest.instance,
+        name=newest.label,
+        title=": ".join(filter(None, [newest.label if newest.less else newest.instance, newest.named])),
         anchor=anchor,
         facts=tuple(_facts(newest, len(before), machine)),
         doubts=newest.doubts,
@@ -559,7 +597,7 @@ def _part(results: Sequence[Measured], anchor: str, machine: tuple[str, ...]) ->
 def _facts(each: Measured, results: int, machine: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     when = f"{each.began.replace('T', ' ').rstrip('Z')} UTC" if each.dated else "at an unknown time,"
     yield "measured", f"{when} by {each.source}"
-    if each.stack and each.stack != each.label:
+    if each.stack != each.label and not set(each.stack.split()) <= set(each.named.replace(",", "").split()):
         yield "stack", each.stack
     if each.machine != machine:
         yield "machine", ", ".join(each.machine)

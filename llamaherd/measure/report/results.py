@@ -106,6 +106,16 @@ class Measured:
     notes: tuple[str, ...]
 
     @property
+    def weights(self) -> str:
+        """Return the model with its quant; empty if unknown."""
+        return " ".join(filter(None, [self.model, "" if self.quant in self.model else self.quant]))
+
+    @property
+    def named(self) -> str:
+        """Return model, quant and engine, as far as known."""
+        return ", ".join(filter(None, [self.weights, self.engine])) or ("" if self.stack == self.label else self.stack)
+
+    @property
     def order(self) -> tuple[bool, str, str]:
         """Return the sort key by which the most informative result is last: an incomplete one may be nearly empty."""
         return self.whole, self.began, self.id

@@ -17,7 +17,8 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 def print_page(page: Page, to: Console) -> None:
     """Print the leaderboard with its bars, then each instance."""
-    to.print(f"[bold]{page.about}[/]")
+    to.print(f"[bold]{printable(page.title)}[/]")
+    to.print(page.about)
     for note in page.notes:
         to.print(f"[yellow]note[/]: {printable(note)}")
     if page.leaderboard.rows:
