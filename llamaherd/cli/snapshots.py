@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, fail, read_or_exit, write_output
+from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, read_or_exit, write_output
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import roles_or_exit
 from llamaherd.diagnostics.findings import UserError
@@ -36,11 +37,21 @@ def show_status(
     if watch is None:
         now = _now(query.ask())
         _show(now, as_json, output)
+        if output and sys.stderr.isatty():
+            echo(f"{output} shows this moment; `--watch` keeps it up to date", err=True)
         sys.exit(0 if now.ok else FAILED)
-    while True:
-        began = time.monotonic()
-        _show(_now(query.ask()), as_json, output, screen=sys.stdout.isatty())
-        time.sleep(max(0.0, began + watch - time.monotonic()))
+    if output and sys.stderr.isatty():
+        echo(f"{output} is written every {watch:g} s until Ctrl-C, and reloads itself in a browser", err=True)
+    now = None
+    try:
+        while True:
+            began = time.monotonic()
+            now = _now(query.ask())
+            _show(now, as_json, output, watch, screen=sys.stdout.isatty())
+            time.sleep(max(0.0, began + watch - time.monotonic()))
+    finally:  # Ctrl-C, and signals that end the program
+        if output and now:
+            _write_last(now, output, watch)
 
 
 def show_top(inventory: Path | None, rigs: tuple[str, ...], every: float | None, as_json: bool) -> None:
@@ -77,21 +88,31 @@ def _time() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _show(now: FleetSnapshot, as_json: bool, output: Path | None, *, screen: bool = False) -> None:
+def _show(
+    now: FleetSnapshot, as_json: bool, output: Path | None, every: float | None = None, *, screen: bool = False
+) -> None:
     """Write the page, print JSON, or print text: over the previous text if `screen`."""
     if output:
-        _write(now, output)
+        _write(now, output, every)
     if as_json:
         print_envelope(Envelope(now.ok, now.rows(), {"at": now.at}))
     elif not output:
         _print(now, screen)
 
 
-def _write(now: FleetSnapshot, output: Path) -> None:
-    from llamaherd.fleet.status_page import to_html  # late: it imports the report's charts
+def _write_last(now: FleetSnapshot, output: Path, every: float) -> None:
+    """Write the page as one that is not updated any more. If that fails, the command ended because of it."""
+    from llamaherd.fleet.status_page import to_html
+
+    with suppress(UserError):
+        write_output(output, to_html(now, every, ended=True))
+
+
+def _write(now: FleetSnapshot, output: Path, every: float | None) -> None:
+    from llamaherd.fleet.status_page import to_html  # late: the other forms need no template
 
     try:
-        write_output(output, to_html(now))
+        write_output(output, to_html(now, every))
     except UserError as error:
         fail(error, UNUSABLE)
 

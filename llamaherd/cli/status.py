@@ -58,7 +58,7 @@ def status(
 
     It also shows measured speeds and the last changes. All hosts are queried at the same time, and none is changed. A
     host that does not respond is shown as one line. An .html page is a single file without scripts that loads nothing
-    from the network.
+    from the network. With --watch, the page is written each time, and reloads itself in a browser.
 
     Exit codes: 0 all servers are up or paused; 1 a server is down, or a host cannot be reached; 2 the inventory is
     unusable; 130 Ctrl-C.
@@ -69,6 +69,7 @@ def status(
       herd status --watch             the same, repeated until Ctrl-C
       herd status duo --watch 10      one rig, every ten seconds
       herd status -o status.html      as a page
+      herd status --watch 10 -o status.html   as a page that stays up to date
       herd status --json              as JSON
     """
     if output and output.suffix.lower() not in (".html", ".htm"):

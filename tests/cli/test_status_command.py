@@ -268,6 +268,26 @@ def test_a_page(fleet: Fleet) -> None:
     assert (done.returncode, "cannot write" in done.stderr) == (2, True)
 
 
+def test_a_page_is_kept_up_to_date_until_the_command_ends(fleet: Fleet) -> None:
+    process = fleet.begin("--watch=1", "-o", "live.html")
+    page, seen = fleet.folder / "live.html", list[str]()
+    until = time.monotonic() + 60
+    while len(seen) < 2 and time.monotonic() < until:
+        if page.exists() and (text := page.read_text()) not in seen:
+            seen.append(text)
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "interrupted\n")
+    assert len(seen) == 2
+    assert all('<meta http-equiv="refresh" content="5">' in text for text in seen)
+    last = page.read_text()
+    assert 'http-equiv="refresh"' not in last
+    assert "This page is not updated any more" in last
+    ended = fleet.status("--watch=1", "-o", "nowhere/live.html")
+    assert (ended.returncode, ended.stderr.count("cannot write")) == (2, 1)
+
+
 def test_the_gateway_is_asked_in_the_same_connection(fleet: Fleet) -> None:
     (fleet.folder / "fleet" / "fleet.yaml").write_text(
         f"gateway:\n  on: [duo]\n  port: {free_port()}\n  users: {{tom: {{key: {{env: A}}, streams: 9}}}}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -69,4 +70,20 @@ def test_it_is_light_or_dark_and_asks_for_nothing(browser: Chromium, page: Path,
     browser.open(page, dark=dark)
     assert browser.value("getComputedStyle(document.body).backgroundColor") == paper
     assert [each["request"]["url"] for each in browser.told("Network.requestWillBeSent")] == [page.as_uri()]
+    assert browser.told("Log.entryAdded") == []
+
+
+def test_a_page_that_is_written_again_shows_that_by_itself(browser: Chromium, tmp_path: Path) -> None:
+    """Chromium reloads the file after five seconds; a page that has ended stays."""
+    file = tmp_path / "status.html"
+    file.write_text(to_html(status(DUO, ATTIC), 1.0), encoding="utf-8")
+    browser.open(file)
+    before = browser.value("document.title")
+    later = replace(FLEET, at="2030-01-01 00:00:00 UTC")
+    file.write_text(to_html(later, 1.0, ended=True), encoding="utf-8")
+    until = time.monotonic() + 60
+    while browser.value("document.title") == before and time.monotonic() < until:
+        time.sleep(0.2)
+    assert "2030-01-01" in browser.value("document.title")
+    assert browser.value("document.querySelectorAll('meta[http-equiv=refresh]').length") == 0
     assert browser.told("Log.entryAdded") == []
