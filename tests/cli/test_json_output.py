@@ -32,6 +32,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "gateway status": (),
     "history": (),
     "lock": (),
+    "logs": ("box/chat",),
     "models list": (),
     "models prune": ("--dry-run",),
     "outdated": (),
