@@ -146,7 +146,7 @@ class Bench:
         """The plan as machines read it: what is warned of goes to the other stream, and depends on this machine."""
         command = [HERD, "show", "box", "--json"]
         said = subprocess.run(command, cwd=ROOT, env=self.environment({}), stdout=subprocess.PIPE, check=True).stdout
-        plan: Declared = the_rig(said)
+        plan: Declared = the_rig(said.decode())
         return plan
 
     def killed(
