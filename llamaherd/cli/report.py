@@ -10,6 +10,7 @@ import click
 from llamaherd.cli.common import (
     FAILED,
     UNUSABLE,
+    counted,
     echo,
     fail,
     inventory_option,
@@ -107,9 +108,11 @@ def report(
             print_page(page(gathered), console())
         if charts:
             charts.mkdir(parents=True, exist_ok=True)
+            count = 0
             for name, data in chart_files(page(gathered), scheme):
                 write_file(charts / name, data)
-                echo(f"written: {charts / name}", err=True)
+                count += 1
+            echo(f"{counted(count, 'file')} written to {charts}", err=True)
     except UserError as error:
         fail(error, UNUSABLE)
     if as_json:

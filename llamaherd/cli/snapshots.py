@@ -42,16 +42,16 @@ def show_status(
         sys.exit(0 if now.ok else FAILED)
     if output and sys.stderr.isatty():
         echo(f"{output} is written every {watch:g} s until Ctrl-C, and reloads itself in a browser", err=True)
-    now = None
+    last: FleetSnapshot | None = None
     try:
         while True:
             began = time.monotonic()
-            now = _now(query.ask())
-            _show(now, as_json, output, watch, screen=sys.stdout.isatty())
+            last = _now(query.ask())
+            _show(last, as_json, output, watch, screen=sys.stdout.isatty())
             time.sleep(max(0.0, began + watch - time.monotonic()))
     finally:  # Ctrl-C, and signals that end the program
-        if output and now:
-            _write_last(now, output, watch)
+        if output and last:
+            _write_last(last, output, watch)
 
 
 def show_top(inventory: Path | None, rigs: tuple[str, ...], every: float | None, as_json: bool) -> None:

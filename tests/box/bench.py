@@ -145,9 +145,8 @@ class Bench:
     def plan(self) -> Declared:
         """The plan as machines read it: what is warned of goes to the other stream, and depends on this machine."""
         command = [HERD, "show", "box", "--json"]
-        environment = self.environment({})
-        said = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-        plan: Declared = the_rig(said)
+        said = subprocess.run(command, cwd=ROOT, env=self.environment({}), stdout=subprocess.PIPE, check=True).stdout
+        plan: Declared = the_rig(said.decode())
         return plan
 
     def killed(

@@ -32,6 +32,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "gateway status": (),
     "history": (),
     "lock": (),
+    "logs": ("box/chat",),
     "models list": (),
     "models prune": ("--dry-run",),
     "outdated": (),
@@ -177,5 +178,6 @@ def test_all_keys_are_there_and_no_others_fit() -> None:
         assert list(document) == ["schema", "command", "ok", "rigs", "findings", "errors", "data"]
         for key in document:
             assert not valid({name: value for name, value in document.items() if name != key})
-    for wrong in ({"more": 1}, {"rigs": [{"name": "a"}]}, {"schema": 2}, {"errors": ["a"]}, {"data": []}):
-        assert not valid(filled | wrong)
+    wrong: dict[str, object] = {"more": 1, "rigs": [{"name": "a"}], "schema": 2, "errors": ["a"], "data": []}
+    for key, value in wrong.items():
+        assert not valid(filled | {key: value})

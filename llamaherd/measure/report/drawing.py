@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from math import ceil, floor, log2
-from typing import Any
+from typing import Any, Literal
 from xml.etree import ElementTree
 
 from matplotlib import rc_context
@@ -37,22 +37,25 @@ _FONT = 12.0
 _LINES = ("-", (0, (7, 3)), (0, (2, 3)), (0, (9, 3, 2, 3)), (0, (4, 2)))
 _MARKERS = ("o", "s", "^", "D", "v")
 _TICKS, _STEPS = 6, [1, 2, 2.5, 5, 10]
-_SETTINGS = {
-    "font.family": "DejaVu Sans",
-    "font.size": _FONT,
-    "text.parse_math": False,
-    "axes.unicode_minus": False,
-    "svg.hashsalt": "llamaherd",
-}
 _DPI = 72
 """Dots of an inch, so that a point is a unit."""
 _NO_DATES: dict[str, Any] = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
 @contextmanager
-def settings(**more: Any) -> Iterator[None]:
-    """Set fonts and formats of drawings. Letters that the font lacks are drawn as boxes, without a warning."""
-    with rc_context({**_SETTINGS, **more}), warnings.catch_warnings():
+def settings(letters: Literal["path", "none"] = "path") -> Iterator[None]:
+    """Set how to draw: letters of an SVG are paths, or `none`: text. Missing letters are boxes, without a warning."""
+    chosen = rc_context(
+        {
+            "font.family": "DejaVu Sans",
+            "font.size": _FONT,
+            "text.parse_math": False,
+            "axes.unicode_minus": False,
+            "svg.hashsalt": "llamaherd",
+            "svg.fonttype": letters,
+        }
+    )
+    with chosen, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         yield
 
@@ -238,7 +241,7 @@ def page_svg(drawn: Pane | Bars, name: str) -> str:
     """Return a pane or bars as SVG for a page, with title and description. `name` begins its identifiers."""
     height, _ = _size(drawn)
     to = io.BytesIO()
-    with settings(**{"svg.fonttype": "none"}):
+    with settings("none"):
         figure = Figure(figsize=(WIDTH / _DPI, height / _DPI), dpi=_DPI)
         figure.patch.set_visible(False)
         _draw(figure, drawn, LIGHT, 0, 0, WIDTH)

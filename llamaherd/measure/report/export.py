@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from llamaherd import __version__
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.report.charts import DARK, LIGHT, Chart
+from llamaherd.measure.report.charts import DARK, LIGHT, Bars, Chart, Pane
 from llamaherd.measure.report.page import Gathered, Page, Part, page
 from llamaherd.measure.report.results import Figure, Measured, MeasuredCell
 from llamaherd.measure.report.searches import FinishedSearch
@@ -213,7 +213,8 @@ def _drawn(page: Page, room: int) -> dict[str, tuple[str, ...]]:
     from llamaherd.measure.report.drawing import page_svg  # late: it imports matplotlib
 
     def draw(chart: Chart, name: str) -> tuple[str, ...]:
-        return tuple(page_svg(each, f"{name}-{at}") for at, each in enumerate([*chart.panes, *chart.bars], start=1))
+        every: list[Pane | Bars] = [*chart.panes, *chart.bars]
+        return tuple(page_svg(each, f"{name}-{at}") for at, each in enumerate(every, start=1))
 
     drawn = {f"leaderboard-{at}": draw(chart, f"leaderboard-{at}") for at, chart in enumerate(page.charts, start=1)}
     room -= sum(_size(each) for panes in drawn.values() for each in panes)

@@ -272,7 +272,7 @@ def leaderboard_table(rows: Sequence[LeaderboardRow], *, short: bool = True) -> 
         each = row.result
         speeds = [_figure_text(representative(each.cells, DECODE, kind), DECODE, show) for kind in kinds]
         rest = [_figure_text(representative(each.cells, metric), metric, show) for metric in (PREFILL, FIRST_TOKEN)]
-        name = " on ".join(filter(None, [row_name(row), gpus_text(each)]))
+        name = " on ".join(filter(None, [row_name(row), each.processors]))
         made.append((name, *speeds, *rest, *_last_columns(each)))
     grey = frozenset(at for at, row in enumerate(rows) if row.stale)
     return without_empty(Table("Every stack by its newest result", headings, tuple(made), grey))
@@ -507,7 +507,7 @@ def _title(every: Sequence[Measured]) -> str:
     """Return a title with models, GPUs and engines: their names, or how many there are."""
     kinds = (
         ([each.weights for each in every], "models"),
-        ([gpus_text(each) for each in every], "sets of GPUs"),
+        ([each.processors for each in every], "sets of GPUs"),
         ([each.engine for each in every], "engines"),
     )
     parts = []
@@ -536,7 +536,7 @@ def _groups(found: Sequence[Measured]) -> Iterator[Group]:
             _part(list(one), f"rig-{number}-{at}", newest.machine)
             for at, (_, one) in enumerate(groupby(results, lambda each: each.instance), start=1)
         ]
-        title = ": ".join(filter(None, [rig, gpus_text(newest)]))
+        title = ": ".join(filter(None, [rig, newest.processors]))
         yield Group(title, f"rig-{number}", newest.machine, tuple(parts))
     if others := [each for each in found if each.less]:
         parts = [_part([each], f"imported-{at}", ()) for at, each in enumerate(others, start=1)]

@@ -116,6 +116,11 @@ class Measured:
         return ", ".join(filter(None, [self.weights, self.engine])) or ("" if self.stack == self.label else self.stack)
 
     @property
+    def processors(self) -> str:
+        """Return the GPUs, or the CPU if there are none; empty if unknown."""
+        return ", ".join(self.gpus or self.machine[:1])
+
+    @property
     def order(self) -> tuple[bool, str, str]:
         """Return the sort key by which the most informative result is last: an incomplete one may be nearly empty."""
         return self.whole, self.began, self.id
