@@ -303,11 +303,6 @@ def _last_columns(each: Measured) -> tuple[str, ...]:
     )
 
 
-def gpus_text(each: Measured) -> str:
-    """Return the GPUs of a result, or its processor without any; empty if unknown."""
-    return ", ".join(each.gpus or each.machine[:1])
-
-
 def bars_by_kind(rows: Sequence[LeaderboardRow]) -> Iterator[Chart]:
     """Return the fastest row for each kind of text that several stacks have."""
     panes = []
