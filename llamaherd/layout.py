@@ -222,7 +222,7 @@ GPU_CHECK = LIBEXEC / "gpu-check"
 
 OURS_ALONE = (
     *(KEYS.parent, CACHE, CHAT_DATA, FIGURES_DATA, MONITORING_DATA, LOGS),
-    *(LOCKS.parent, GATEWAY_RUN, ADDRESS_RUN, COMPOSE_LOG, CHAT_LOG, STATE, BUILDS.parent),
+    *(LOCKS.parent, GATEWAY_RUN, ADDRESS_RUN, WAKE_RUN, COMPOSE_LOG, CHAT_LOG, STATE, BUILDS.parent),
 )
 """The folders and files that llamaherd alone uses. `herd down --purge` removes them with everything in them."""
 OF_THE_SYSTEM = (

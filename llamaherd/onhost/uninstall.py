@@ -37,7 +37,7 @@ USERS = (*ACCOUNTS, GATEWAY_USER, MONITORING_USER, EXPORTER_USER)
 """The accounts that every host, a gateway and monitoring have. An account of a server is removed with its server."""
 _FIRST_PERSON = 1000
 """Numbers of accounts from here on are of people: `useradd --system` assigns lower ones."""
-_UNIT = re.compile(rf"{OWN_PREFIX}[A-Za-z0-9@._-]+\.(?:service|timer)")
+_UNIT = re.compile(rf"{OWN_PREFIX}[A-Za-z0-9@._-]+\.(?:path|service|slice|socket|target|timer)")
 _SIZE_SECONDS, _LOCK_SECONDS = 60, 10
 _LOCKED = ("host", "build", "store", "fetch", "share")
 _PURPOSE = "removing llamaherd from this host"

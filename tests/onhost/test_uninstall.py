@@ -20,6 +20,7 @@ from llamaherd.layout import (
     DRIVER_BEFORE,
     DRIVER_UNDO_UNIT,
     FETCH_UNIT,
+    FIGURES_TIMER,
     GATEWAY_USER,
     LOCKS,
     OF_THE_SYSTEM,
@@ -100,8 +101,18 @@ def layout_paths() -> Iterator[tuple[str, PurePosixPath]]:
 
 
 PATHS = dict.fromkeys(path for name, path in layout_paths() if name not in ("OURS_ALONE", "OF_THE_SYSTEM"))
+SYSTEMD = ("automount", "mount", "path", "scope", "service", "slice", "socket", "swap", "target", "timer")
+"""The kinds of units (systemd.unit(5))."""
+
+
+def units_of(value: object) -> list[str]:
+    """Return the names of units in a constant of the layout."""
+    values = value if isinstance(value, tuple) else (value,)
+    return [each for each in values if isinstance(each, str) and each.rpartition(".")[2] in SYSTEMD and "/" not in each]
+
+
 UNIT_NAMES = [
-    *(value for value in vars(layout).values() if isinstance(value, str) and value.endswith((".service", ".timer"))),
+    *dict.fromkeys(value for values in vars(layout).values() for value in units_of(values)),
     *(f"{each}.service" for each in (layout.beside_of("chat"), layout.arm_of("chat", "A"))),
     *(f"{each}.timer" for each in (layout.probation_of("chat"), layout.resume_of("chat"))),
 ]
@@ -111,13 +122,13 @@ def within(path: PurePosixPath, folders: Sequence[PurePosixPath]) -> bool:
     return any(path.is_relative_to(each) for each in folders)
 
 
-def set_up(**more: Any) -> SetUpHost:
+def set_up(names: Sequence[str] = UNIT_NAMES, **more: Any) -> SetUpHost:
     """Return a host with something at each path that we write, our units, and files of others."""
     ours = [path for path in PATHS if within(path, OURS_ALONE)]
     inner = [path for path in ours if not any(path in each.parents for each in ours)]
     files = {str(path): File("ours") for path in inner if path != DRIVER_BEFORE}
-    files |= {f"{UNITS}/{name}": File("[Unit]") for name in UNIT_NAMES}
-    files |= {f"{TIMER_STAMPS}/stamp-{name}": File("") for name in UNIT_NAMES if name.endswith(".timer")}
+    files |= {f"{UNITS}/{name}": File("[Unit]") for name in names}
+    files |= {f"{TIMER_STAMPS}/stamp-{name}": File("") for name in names if name.endswith(".timer")}
     files |= {path: File("of others") for path in OTHERS}
     # Builds, preset files, models and files that were set aside: others decide on these.
     apart = {str(BUILDS), str(DEFAULT_STORE), str(PRESETS), str(SET_ASIDE)}
@@ -195,8 +206,9 @@ def test_a_purge_leaves_nothing_of_ours() -> None:
 
 
 def test_killed_anywhere_and_run_again_it_ends_alike() -> None:
-    hosts = killed_everywhere(set_up, lambda host: remove(PURGE, host))
-    assert len(hosts) > len(UNIT_NAMES)
+    names = (ARMS_GUARD, FIGURES_TIMER)
+    hosts = killed_everywhere(lambda: set_up(names), lambda host: remove(PURGE, host))
+    assert len(hosts) > len(OURS_ALONE)
     for host in hosts:
         assert inspect(PURGE, host) == NOTHING
         assert {path for path in host.files if not path.startswith(str(LOCKS))} == {*OTHERS}
