@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import click
 
 from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, read_or_exit
+from llamaherd.cli.envelope import note_printed
 from llamaherd.cli.logs import DEFAULT_LINES, LogsOptions
 from llamaherd.cli.targets import Target, find_target
 from llamaherd.diagnostics.findings import UserError
@@ -36,6 +37,7 @@ def print_log(options: LogsOptions) -> None:
     try:
         for line in _read_log(declared[target.rig], log_input(declared[target.rig], target, options)):
             click.echo(json_line(target, line) if options.as_json else log_line(line))
+            note_printed()  # after lines of a log, an interruption prints no envelope
             count += 1
     except UserError as error:
         fail(error, FAILED)

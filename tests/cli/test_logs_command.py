@@ -128,6 +128,18 @@ def test_it_follows_until_ctrl_c_and_the_host_ends_its_program(fleet: Fleet) -> 
     assert not Path(f"/proc/{journalctl}").exists()
 
 
+def test_an_object_a_line_until_ctrl_c(fleet: Fleet) -> None:
+    process = fleet.begin("box/chat", "-f", "--json")
+    assert process.stdout
+    assert [json.loads(process.stdout.readline())["text"] for _ in range(2)] == ["Started chat", "red and a key [key]"]
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "interrupted\n")
+    (fleet.folder / "gone").touch()
+    code, out, _ = fleet.logs("--json")
+    assert (code, json.loads(out)["ok"]) == (1, False)
+
+
 def test_nothing_matches_or_there_is_no_server_or_no_host(fleet: Fleet) -> None:
     assert fleet.logs("--grep", "absent") == (0, "", "box/chat: its log has no such line\n")
     (fleet.folder / "units" / "llama-chat.service").unlink()
