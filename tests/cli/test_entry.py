@@ -223,8 +223,9 @@ def test_ctrl_c_in_each_command_is_one_line(
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=300)
     said = [line for line in err.splitlines() if line and not line.startswith("--> ") and "`herd check`" not in line]
-    assert (process.returncode, out, len(said)) == (130, "", 1), err
+    assert (process.returncode, len(said)) == (130, 1), err
     assert said[0].startswith("interrupted")
+    assert "Traceback" not in out
 
 
 @pytest.mark.parametrize("command", ["bench box chat", "tune box chat", "compare --run box/chat --with batch=256"])
@@ -239,7 +240,7 @@ def test_whoever_interrupts_a_measurement_is_told_that_it_goes_on(
         out, err = process.communicate(timeout=300)
     kept = "results so far are saved: run the same command again to resume"
     assert (process.returncode, out) == (130, "")
-    assert err.endswith(f"\ninterrupted; {kept}\n")
+    assert err.splitlines()[-1] == f"interrupted; {kept}"
     assert "Traceback" not in err
 
 
