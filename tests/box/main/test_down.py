@@ -16,6 +16,8 @@ OURS = (
     f"| grep -v -e '^/etc/apt/' -e '^/etc/docker/' -e '^{CACHE.rpartition('/')[0]}' || :"
 )
 
+IMAGES = "docker image ls --format '{{.Repository}}:{{.Tag}}' --filter reference='llamaherd/*' | grep -v '<none>'"
+
 
 @pytest.fixture
 def removable(bench: Bench) -> Iterator[Bench]:
@@ -25,14 +27,13 @@ def removable(bench: Bench) -> Iterator[Bench]:
     """
     for path in KEPT:
         bench.sh(f"mkdir -p /opt/aside{path} && cp -a {path}/. /opt/aside{path}/")
-    images = "docker image ls --format '{{.Repository}}:{{.Tag}}' --filter reference='llamaherd/*' | grep -v none"
-    bench.sh(f"for each in $({images}); do docker tag $each aside/${{each#*/}}; done; mount -t tmpfs none {CACHE}")
+    bench.sh(f"for each in $({IMAGES}); do docker tag $each aside/${{each#*/}}; done; mount -t tmpfs none {CACHE}")
     try:
         yield bench
     finally:
         for path in KEPT:
             bench.sh(f"mkdir -p {path} && cp -a /opt/aside{path}/. {path}/")
-        back = images.replace("llamaherd/*", "aside/*")
+        back = IMAGES.replace("llamaherd/*", "aside/*")
         bench.sh(
             f"for each in $({back}); do docker tag $each llamaherd/${{each#*/}}; docker rmi $each; done", check=False
         )
@@ -63,7 +64,7 @@ def test_what_serves_goes_and_then_everything(removable: Bench) -> None:
     assert purged.code == 0, purged.output
     assert removable.sh(OURS) == ""
     assert removable.sh("getent passwd | grep '^llama' || :") == ""
-    assert removable.sh("docker image ls -q --filter reference='llamaherd/*'") == ""
+    assert removable.sh(f"{IMAGES} || :") == ""
     assert removable.sh("systemctl list-units --all --no-legend 'llama*'") == ""
     assert removable.sh("dpkg-query -W | sort") == packages
     again = removable.herd("down", "box", "--purge", "--yes")
