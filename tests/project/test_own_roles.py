@@ -51,7 +51,7 @@ def own_of(fleet: Path) -> Role:
 
 def test_it_comes_before_servers(fleet: Path) -> None:
     names = [role.name for role in all_roles(fleet)]
-    assert names[-4:] == ["motd", "serve", "chat_page", "monitoring"]
+    assert names[-5:] == ["motd", "serve", "suspend", "chat_page", "monitoring"]
     assert [name for name in names if name != "motd"] == [role.name for role in ROLES]
 
 
