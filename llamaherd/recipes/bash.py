@@ -399,7 +399,7 @@ class _Shell(Expander):
         text = self.written(body)
         if not re.search(r"['\"\\]", begins):
             parts = self.mixed(body, body.start_byte, body.end_byte, "document")
-            text = joined(veiled(part.text) if part.unknown else part.text for part in parts)
+            text = joined(part.hidden for part in parts)
         if redirect.children[0].type == "<<-":
             kept = [
                 text.cut(found.start(1), found.end(1))
@@ -511,8 +511,7 @@ class _Shell(Expander):
         parts = list(self.parts(value)) if value is not None else []
         word = self.word(parts, self.position(value.start_byte if value else node.end_byte), value)
         if before:
-            text = joined((before[0].text, word.text))
-            word = Word(text, word.start, before[0].unknown or word.unknown, before[0].unset + word.unset)
+            word = joined_words(before[0], word)
         if len(word.text.chars) > LONGEST:
             written = self.written(node).cut(0, LONGEST)
             word = Word(written, word.start, unknown=True)
@@ -552,7 +551,7 @@ def _printed(command: Command, name: str) -> Iterator[Document]:
     if texts[:1] not in (["echo"], ["printf"]):
         return
     words = [word for word in command.words[1:] if not re.fullmatch(r"-[neE]+", str(word))]
-    lines = [veiled(word.text) if word.unknown else word.text for word in words]
+    lines = [word.hidden or (veiled(word.text) if word.unknown else word.text) for word in words]
     decoded = texts[0] == "printf" or any(re.fullmatch(r"-[nE]*e[nE]*", text) for text in texts[1:2])
     if texts[0] == "printf" and re.fullmatch(r"%s(?:\\n)?", texts[1] if len(texts) > 1 else ""):
         lines = [each for line in lines[1:] for each in (line, Text("\n", line.at[-1:] or ((1, 1),)))]

@@ -223,6 +223,8 @@ def _cards(server: ServerCommand) -> str:
 
 
 _UNIT = re.compile(r"^[^\S\n]*(?:ExecStart[^\S\n]*=|\[Service\][^\S\n]*$)", re.MULTILINE)
+_BEGINS = re.compile(r"(?:[^\S\n]*(?:[#;](?!!)[^\n]*)?\n)*[^\S\n]*(?:\[|[A-Z][A-Za-z]+[^\S\n]*=)")
+"""The beginning of a unit, after comments: a section or a setting. A script that holds a unit begins with others."""
 _DOCUMENT = re.compile(r"<<-?[ \t]*['\"\\]?[A-Za-z_]")
 """The beginning of a here-document: a script that writes a unit is not a unit."""
 MOST_SERVERS = 200
@@ -294,7 +296,11 @@ class _Reader:
         """Return the recipe of a text; files that it writes and that neither a shell nor systemd reads are left."""
         if self.started >= MOST_SERVERS:
             return Recipe()
-        if _UNIT.search(text.chars) and not _DOCUMENT.search(text.chars):
+        if (
+            _UNIT.search(text.chars)
+            and (_BEGINS.match(text.chars) or self.excerpts)
+            and not _DOCUMENT.search(text.chars)
+        ):
             return self._unit(text)
         script = read_commands(text, known)
         recipe = Recipe(tuple(self._not_continued(position) for position in script.broken))
@@ -402,7 +408,7 @@ class _Reader:
             if re.search(r"\$\(|`", str(word)):
                 message = f"systemd runs no shell: `{word}` reaches the program as it is written"
                 yield OTHER_VARIABLE.at(Place(self.file, *word.start), message, "write the value itself")
-        if words and not str(words[0]).startswith(("/", "%", "$")) and "/" in str(words[0]):
+        if words and not (words[0].unknown or str(words[0]).startswith(("/", "%", "$"))) and "/" in str(words[0]):
             message = f"systemd does not start `{words[0]}`: its path is not absolute"
             yield NOT_AS_IT_LOOKS.at(Place(self.file, *words[0].start), message, "write the whole path, from `/` on")
 
