@@ -43,6 +43,7 @@ _PLACEHOLDER = re.compile(r"<[A-Za-z](?:[^<>\n|&;]*[^<>\n|&; ])?>|\[--?[A-Za-z][
 _PROMPT = re.compile(r"^[ \t]*(?:\S+@\S+[$#%]|[$%])[ \t]+(?=\S)", re.MULTILINE)
 _BROKEN = re.compile(r"(?<=[ \t])\\[ \t]+(?:#[^\n]*)?\n")
 """A backslash with blanks or a comment after it, which continues no line."""
+_ENDED = re.compile(r"(?<!\\)\n")
 _GLUED = re.compile(r"(?:\\\r?\n)+")
 _KEYWORDS = frozenset(("if", "then", "else", "elif", "do", "while", "until", "!", "{", "fi", "done", "export", "local"))
 _BLOCKS = frozenset(
@@ -410,12 +411,21 @@ class _Shell(Expander):
 
     def _command(self, node: Node, *, background: bool, extra: Iterable[Node] = ()) -> None:
         settings: dict[str, Word] = {}
+        assigned: Variables = {}
         words: list[Word] = []
         given = EMPTY
         ended = node.start_byte
         for child in node.children:
+            if child.type == "comment":
+                continue
+            if settings and not words and _ENDED.search(self.text.chars, ended, child.start_byte):
+                # The grammar takes several assignments on a line for a part of the command below.
+                self.variables |= assigned
+                self.commands.append(Command((), settings))
+                settings, assigned = {}, {}
             if child.type == "variable_assignment":
                 name, values = self._assigned(child)
+                assigned[name] = values
                 settings[name] = values[0] if values else Word(EMPTY, self.position(child.end_byte))
             elif child.type == "herestring_redirect" and child.named_children:
                 given = joined(each.text for each in self.words(child.named_children[-1]) if not each.unknown)

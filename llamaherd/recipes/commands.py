@@ -170,6 +170,12 @@ def interpolated(text: Text, known: Mapping[str, str]) -> Text:
     return joined([*parts, text.cut(end, len(text.chars))]) if parts else text
 
 
+def settings_of(text: str) -> dict[str, str]:
+    """Return the variables of a `.env` file."""
+    found = re.finditer(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.MULTILINE)
+    return {each[1]: each[2].strip("\"'") for each in found}
+
+
 def without_dollars(text: Text) -> Text:
     """Return a text of Compose with `$` for each `$$`."""
     return without_escapes(text, r"\$(\$)", {}) if "$$" in text.chars else text

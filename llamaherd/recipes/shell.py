@@ -12,7 +12,18 @@ from llamaherd.engines.flags.arguments import STRAY
 from llamaherd.inventory.yaml_file import TOO_LARGE
 from llamaherd.recipes import containers, docker_run, servers, unit_rules, unit_service, units
 from llamaherd.recipes.bash import read_commands
-from llamaherd.recipes.commands import Command, Document, Position, Text, Word, positioned, unixed
+from llamaherd.recipes.commands import (
+    Command,
+    Document,
+    Position,
+    Text,
+    Word,
+    positioned,
+    settings_of,
+    unixed,
+    unveil,
+    word_of,
+)
 from llamaherd.recipes.compose_rules import WANTED_TWICE, gpu_utilization
 from llamaherd.recipes.recipe import (
     BEHIND_IMAGE,
@@ -289,6 +300,8 @@ class _Reader:
     started: int = 0
     running: list[ServerCommand] = field(default_factory=list)
     """Servers that a script has started and left running."""
+    files: dict[str, Text] = field(default_factory=dict)
+    """The files that a script writes, by their paths."""
     everything: bool = False
     """Whether `set -a` exports all variables."""
 
@@ -330,6 +343,7 @@ class _Reader:
                 return recipe + Recipe((TOO_LARGE.at(place, message, "cut it into several files"),))
             if words[:1] == ["cd"] and len(words) > 1:
                 self.folder = base_name(words[1].rstrip("/"))
+        self.files |= {document.name: document.text for document in script.documents if document.name}
         for document in script.documents:
             recipe += self._document(document)
         return recipe
@@ -376,7 +390,11 @@ class _Reader:
         """Return the recipe of a systemd unit: no shell reads its lines."""
         unit = units.read_unit(text)
         settings = units.unit_environment(unit)
-        known = {name: str(word) for name, word in settings.items()}
+        for named in unit.all("EnvironmentFile"):
+            written = self.files.get(unveil(named.text).lstrip("-"))
+            for name, value in settings_of(written.chars if written else "").items():
+                settings[name] = word_of(Text(value, (named.at,) * len(value)), named.at)
+        known = {name: str(word) for name, word in settings.items() if not word.unknown}
         recipe = Recipe()
         words: tuple[Word, ...] = ()
         for setting in unit.all("ExecStart"):

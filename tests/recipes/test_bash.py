@@ -48,6 +48,8 @@ def runs(text: str) -> list[str]:
         ("set -- 1 2\nprog $2 ${3:-x}", ["2 x"]),
         ('S="$(command -v llama-server)"\nprog "$S" $(nproc)', ["llama-server <$(nproc)>"]),
         ('E="-p $P -j"\nprog $E', ["-p <$P> -j"]),
+        ("A=1 B=2\nC=$A$B # so\nD=4 prog $C $D", ["12 <$D>"]),
+        ("A=1 B=2 \\\n prog $A", ["<$A>"]),
         ("A=1 B=2\nunset A\nprog $A $B", ["<$A> 2"]),
         ("a && prog 1 || prog 2", ["1", "2"]),
         ("x | while read l; do prog $l; done", ["<$l>"]),

@@ -283,3 +283,17 @@ def test_a_value_that_no_inventory_has_is_left_out_and_named(tmp_path: Path) -> 
     assert offer.keys["context"] == 32000
     assert "parallel" not in offer.keys
     assert any("`parallel: 0` is not carried over" in note for note in offer.notes)
+
+
+def test_a_unit_has_the_variables_of_a_file_that_the_script_writes(tmp_path: Path) -> None:
+    unit = UNIT.format(model="${MODEL}", context="4096 $MORE").replace("User=llm", "User=llm\nEnvironmentFile=-/etc/l")
+    script = f"cat > /etc/l <<EOF\nMODEL=/a.gguf\nMORE='--no-mmap -t 4'\nEOF\ncat > l.service <<'EOF'\n{unit}EOF\n"
+    assert found(tmp_path, "install.sh", script) == [(13, "LH101"), (13, "LH101")]
+    (server,) = understand(tmp_path / "install.sh").servers
+    assert str(server.value("-m")) == "/a.gguf"
+
+
+def test_the_definition_of_a_project_in_a_play_is_read(tmp_path: Path) -> None:
+    text = f"- community.docker.docker_compose_v2:\n    definition:\n      services:\n        a: {{image: '{CUDA}', "
+    text += "gpus: all, command: [-fa, -m, a.gguf]}\n"
+    assert found(tmp_path, "main.yml", text) == [(3, "LH103")]
