@@ -41,7 +41,7 @@ _COMMANDS = re.compile(
     r"|^[^\S\n]*--?[a-z][\w-]* ",
     re.MULTILINE,
 )
-_OF_ENGINES = re.compile(r"llama-(?:server|swap)\b|\bvllm[ /]|llama\.cpp[:@]")
+_OF_ENGINES = re.compile(r"llama-(?:server|swap)[\"', ]+-|\bvllm serve\b|\bllama\.cpp:(?:server|full)")
 _KUBERNETES = re.compile(r"^apiVersion[ \t]*:[^\n]*\n(?:[^\n]*\n)*?kind[ \t]*:", re.MULTILINE)
 
 

@@ -136,10 +136,11 @@ class _Reader:
         service = replace(service, container=container, server=server)
         recipe = Recipe(tuple(containers.check_container(self.document.file, container)))
         recipe += Recipe(tuple(containers.check_start(self.document.file, container, server)))
-        if server is None and image is None and servers.names_engine(str(declared)):
-            message = f"the image of `{service.name}` is built by another file, which is not read"
+        if server is None and (image is None or words[0].unknown) and servers.names_engine(str(declared)):
+            why = "is built by another file" if image is None else "is set elsewhere"
+            message = f"the image of `{service.name}` {why}: what it starts is not read"
             place = Place(self.document.file, *service.at)
-            recipe += Recipe((NOT_READ.at(place, message, "check its Dockerfile by itself", "note"),))
+            recipe += Recipe((NOT_READ.at(place, message, "check its Dockerfile, or name the image", "note"),))
         if server is None and not container.official:
             return recipe, service
         recipe += Recipe((*self._empty(empty, environment), *self._split(service)))

@@ -246,7 +246,7 @@ _DETACHING = {"nohup", "screen", "tmux", "setsid"}
 
 def check_text(file: Path, text: str) -> Recipe:
     """Return the recipe of a shell script, a systemd unit, or bare flags."""
-    reader = _Reader(file, engine_of(text), recipe_version(text), built_of(text))
+    reader = _reader_of(file, text)
     recipe = reader.read(unixed(positioned(text.removeprefix("\ufeff"))))
     if text.startswith("#!") and "\r\n" in text:
         message = "lines end as on Windows: Linux reads the last character of each as a part of its command"
@@ -269,18 +269,23 @@ def check_excerpts(file: Path, text: str, excerpts: Iterable[Text]) -> Recipe:
 
 def check_command(file: Path, text: str, command: Command) -> Recipe:
     """Return the recipe of one command in a file of another kind, whose whole text is `text`."""
-    return _Reader(file, engine_of(text), recipe_version(text), built_of(text)).checked(command, ())
+    return _reader_of(file, text).checked(command, ())
+
+
+def _reader_of(file: Path, text: str) -> _Reader:
+    """Return a reader of a file that is no page; its text, or else its name, names the engine."""
+    engine = engine_of(text) or engine_at(file.absolute())
+    return _Reader(file, engine, recipe_version(text), built_of(text))
 
 
 def check_run(file: Path, text: str, script: Text, known: Mapping[str, str]) -> Recipe:
     """Return the recipe of a script in a file of another kind, which sets variables for it."""
-    reader = _Reader(file, engine_of(text), recipe_version(text), built_of(text))
-    return reader.read(script, known)
+    return _reader_of(file, text).read(script, known)
 
 
 def check_words(file: Path, text: str, words: tuple[Word, ...]) -> Recipe:
     """Return the recipe of one command that no shell reads, in a file of another kind."""
-    place = CommandPlace(file, engine_of(text), "", recipe_version(text))
+    place = CommandPlace(file, _reader_of(file, text).engine, "", recipe_version(text))
     return Recipe(tuple(place.check(Command(words)))) + check_command(file, text, Command(words))
 
 

@@ -297,3 +297,16 @@ def test_the_definition_of_a_project_in_a_play_is_read(tmp_path: Path) -> None:
     text = f"- community.docker.docker_compose_v2:\n    definition:\n      services:\n        a: {{image: '{CUDA}', "
     text += "gpus: all, command: [-fa, -m, a.gguf]}\n"
     assert found(tmp_path, "main.yml", text) == [(3, "LH103")]
+
+
+def test_each_stage_that_can_be_started_is_read(tmp_path: Path) -> None:
+    text = 'FROM x AS server\nENTRYPOINT ["/app/llama-server", "-fa"]\nFROM server AS swap\nENTRYPOINT ["llama-swap"]\n'
+    assert found(tmp_path, "Dockerfile", text) == [(2, "LH104")]
+    assert found(tmp_path, "Dockerfile", "ENV A=b\nFROM x\nENV GGML_HIPBLAS=1\nCMD [llama-server]\n") == []
+
+
+def test_the_name_of_a_file_names_its_engine(tmp_path: Path) -> None:
+    text = "models:\n  a:\n    cmd: llama-server --port ${PORT} -m a.gguf -c 4096 -rtr\n"
+    (tmp_path / "ik_llama.yaml").write_text(text, encoding="utf-8")
+    (server,) = understand(tmp_path / "ik_llama.yaml").servers
+    assert server.kind == "ik_llama.cpp"
