@@ -12,7 +12,7 @@ from llamaherd.diagnostics.findings import Finding, InventoryError, Place
 from llamaherd.inventory import wslconfig
 from llamaherd.inventory.yaml_file import UNREADABLE
 from llamaherd.recipes import ansible, compose, dockerfile, llama_swap, preset, quadlet, shell
-from llamaherd.recipes.commands import Document, Position, Text, positioned, unveil, without_jinja
+from llamaherd.recipes.commands import Document, Position, Text, positioned, settings_of, unveil, without_jinja
 from llamaherd.recipes.pages import (
     Block,
     blocks_of,
@@ -41,7 +41,7 @@ _COMMANDS = re.compile(
     r"|^[^\S\n]*--?[a-z][\w-]* ",
     re.MULTILINE,
 )
-_OF_ENGINES = re.compile(r"llama-(?:server|swap)\b|\bvllm[ /]|llama\.cpp[:@]")
+_OF_ENGINES = re.compile(r"llama-(?:server|swap)[\"', ]+-|\bvllm serve\b|\bllama\.cpp:(?:server|full)")
 _KUBERNETES = re.compile(r"^apiVersion[ \t]*:[^\n]*\n(?:[^\n]*\n)*?kind[ \t]*:", re.MULTILINE)
 
 
@@ -273,7 +273,7 @@ def _composed_on_page(path: Path, block: Block) -> Recipe:
 def _dotenv(path: Path) -> dict[str, str]:
     """Return the variables of the `.env` that Compose would read with this file."""
     try:
-        return compose.settings_of(read_text(path.with_name(".env"), LARGEST))
+        return settings_of(read_text(path.with_name(".env"), LARGEST))
     except (UnreadableError, ValueError):
         return {}
 

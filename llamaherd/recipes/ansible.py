@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from llamaherd.diagnostics.findings import InventoryError, Place
 from llamaherd.inventory.yaml_file import Document as YamlDocument
 from llamaherd.inventory.yaml_file import Path_, parse_yaml
@@ -22,7 +24,9 @@ _WRITING = {"copy": ("content", "dest"), "blockinfile": ("block", "path")}
 """Modules that write a file: the keys of its content and its path."""
 _RUNNING = frozenset(("command", "shell", "raw"))
 _CONTAINERS = frozenset(("docker_container", "podman_container"))
-_MODULES = "|".join((*_WRITING, *_RUNNING, *_CONTAINERS, "hosts", "tasks", "template", "systemd", "systemd_service"))
+_MODULES = "|".join(
+    (*_WRITING, *_RUNNING, *_CONTAINERS, "hosts", "tasks", "template", "systemd", "docker_compose(?:_v2)?")
+)
 _TASKS = re.compile(rf"^[ \t]*(?:- +)?(?:[a-z]+\.[a-z]+\.)?(?:{_MODULES})[ \t]*:", re.MULTILINE)
 _HEAD = re.compile(r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)*---[ \t]*$", re.MULTILINE)
 _DEEPEST = 20
@@ -68,6 +72,9 @@ class _Reader:
             name = str(step).rpartition(".")[2] if isinstance(value, dict) else ""
             if name in _WRITING or name in _RUNNING or name in _CONTAINERS or name == "template":
                 recipe += self._task(name, (*path, step), below)
+            elif name == "definition" and "services" in as_mapping(below):
+                text, at = yaml.safe_dump(below, sort_keys=False, allow_unicode=True), self._at((*path, step))
+                recipe += Recipe(documents=(Document(Text(text, (at,) * len(text)), "compose.yaml"),))
             elif isinstance(below, dict | list):
                 recipe += self.tasks((*path, step), below, depth + 1)
         return recipe

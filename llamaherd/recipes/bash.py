@@ -43,6 +43,7 @@ _PLACEHOLDER = re.compile(r"<[A-Za-z](?:[^<>\n|&;]*[^<>\n|&; ])?>|\[--?[A-Za-z][
 _PROMPT = re.compile(r"^[ \t]*(?:\S+@\S+[$#%]|[$%])[ \t]+(?=\S)", re.MULTILINE)
 _BROKEN = re.compile(r"(?<=[ \t])\\[ \t]+(?:#[^\n]*)?\n")
 """A backslash with blanks or a comment after it, which continues no line."""
+_ENDED = re.compile(r"(?<!\\)\n")
 _GLUED = re.compile(r"(?:\\\r?\n)+")
 _KEYWORDS = frozenset(("if", "then", "else", "elif", "do", "while", "until", "!", "{", "fi", "done", "export", "local"))
 _BLOCKS = frozenset(
@@ -399,7 +400,7 @@ class _Shell(Expander):
         text = self.written(body)
         if not re.search(r"['\"\\]", begins):
             parts = self.mixed(body, body.start_byte, body.end_byte, "document")
-            text = joined(veiled(part.text) if part.unknown else part.text for part in parts)
+            text = joined(part.hidden for part in parts)
         if redirect.children[0].type == "<<-":
             kept = [
                 text.cut(found.start(1), found.end(1))
@@ -410,12 +411,21 @@ class _Shell(Expander):
 
     def _command(self, node: Node, *, background: bool, extra: Iterable[Node] = ()) -> None:
         settings: dict[str, Word] = {}
+        assigned: Variables = {}
         words: list[Word] = []
         given = EMPTY
         ended = node.start_byte
         for child in node.children:
+            if child.type == "comment":
+                continue
+            if settings and not words and _ENDED.search(self.text.chars, ended, child.start_byte):
+                # The grammar takes several assignments on a line for a part of the command below.
+                self.variables |= assigned
+                self.commands.append(Command((), settings))
+                settings, assigned = {}, {}
             if child.type == "variable_assignment":
                 name, values = self._assigned(child)
+                assigned[name] = values
                 settings[name] = values[0] if values else Word(EMPTY, self.position(child.end_byte))
             elif child.type == "herestring_redirect" and child.named_children:
                 given = joined(each.text for each in self.words(child.named_children[-1]) if not each.unknown)
@@ -511,8 +521,7 @@ class _Shell(Expander):
         parts = list(self.parts(value)) if value is not None else []
         word = self.word(parts, self.position(value.start_byte if value else node.end_byte), value)
         if before:
-            text = joined((before[0].text, word.text))
-            word = Word(text, word.start, before[0].unknown or word.unknown, before[0].unset + word.unset)
+            word = joined_words(before[0], word)
         if len(word.text.chars) > LONGEST:
             written = self.written(node).cut(0, LONGEST)
             word = Word(written, word.start, unknown=True)
@@ -552,7 +561,7 @@ def _printed(command: Command, name: str) -> Iterator[Document]:
     if texts[:1] not in (["echo"], ["printf"]):
         return
     words = [word for word in command.words[1:] if not re.fullmatch(r"-[neE]+", str(word))]
-    lines = [veiled(word.text) if word.unknown else word.text for word in words]
+    lines = [word.hidden or (veiled(word.text) if word.unknown else word.text) for word in words]
     decoded = texts[0] == "printf" or any(re.fullmatch(r"-[nE]*e[nE]*", text) for text in texts[1:2])
     if texts[0] == "printf" and re.fullmatch(r"%s(?:\\n)?", texts[1] if len(texts) > 1 else ""):
         lines = [each for line in lines[1:] for each in (line, Text("\n", line.at[-1:] or ((1, 1),)))]

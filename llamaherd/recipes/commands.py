@@ -84,7 +84,13 @@ def without_jinja(chars: str) -> str:
     def replaced(found: re.Match[str]) -> str:
         return veil(found[0]) if found[0].startswith("{{") else re.sub(r"[^\n]", " ", found[0])
 
-    return _JINJA.sub(replaced, chars) if "{{" in chars or "{%" in chars else chars
+    if "{{" not in chars and "{%" not in chars:
+        return chars
+    lines = _JINJA.sub(replaced, chars).split("\n")
+    for at, line in enumerate(lines):
+        if at and line and not line.strip() and lines[at - 1].endswith("\\"):
+            lines[at] = f"{line[:-1]}\\"  # a line of statements ends no command
+    return "\n".join(lines)
 
 
 def without_escapes(text: Text, escaped: str, meanings: Mapping[str, str]) -> Text:
@@ -164,6 +170,12 @@ def interpolated(text: Text, known: Mapping[str, str]) -> Text:
     return joined([*parts, text.cut(end, len(text.chars))]) if parts else text
 
 
+def settings_of(text: str) -> dict[str, str]:
+    """Return the variables of a `.env` file."""
+    found = re.finditer(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.MULTILINE)
+    return {each[1]: each[2].strip("\"'") for each in found}
+
+
 def without_dollars(text: Text) -> Text:
     """Return a text of Compose with `$` for each `$$`."""
     return without_escapes(text, r"\$(\$)", {}) if "$$" in text.chars else text
@@ -240,6 +252,8 @@ class Word:
     unset: tuple[str, ...] = ()
     tilde: bool = False
     """Whether it begins with a quoted `~`, which no shell replaces by a home."""
+    hidden: Text | None = field(default=None, compare=False)
+    """The text with its unknown parts veiled; None for a word that is known, or unknown as a whole."""
 
     def __str__(self) -> str:
         return self.text.chars
@@ -257,8 +271,9 @@ def word_of(text: Text, start: Position | None = None) -> Word:
 
 def joined_words(first: Word, second: Word) -> Word:
     """Return two words as one."""
-    text, unset = joined((first.text, second.text)), first.unset + second.unset
-    return Word(text, first.start, first.unknown or second.unknown, unset, first.tilde)
+    hidden = joined(each.hidden or (veiled(each.text) if each.unknown else each.text) for each in (first, second))
+    text, unknown = Text(unveil(hidden.chars), hidden.at), first.unknown or second.unknown
+    return Word(text, first.start, unknown, first.unset + second.unset, first.tilde, hidden if unknown else None)
 
 
 @dataclass(frozen=True)

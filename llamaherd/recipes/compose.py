@@ -5,7 +5,6 @@ Whether Compose accepts a file is not checked: `docker compose config` does that
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,12 +46,6 @@ def check_text(file: Path, text: str, outside: Mapping[str, str]) -> Recipe:
 def check_excerpt(file: Path, text: str) -> Recipe:
     """Return the recipe of a Compose file on a page, for which other files are unknown."""
     return _Reader(parse_yaml(file, text, merging=True), positioned(text), {}, whole=False).read()
-
-
-def settings_of(text: str) -> dict[str, str]:
-    """Return the variables of a `.env` file."""
-    found = re.finditer(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.MULTILINE)
-    return {each[1]: each[2].strip("\"'") for each in found}
 
 
 @dataclass(frozen=True)
@@ -112,13 +105,9 @@ class _Reader:
         declared = service.declared
         image = service.last("image")
         words = expand(image[0].text(image[1], "image"), self.outside) if image and isinstance(image[1], str) else ()
+        if not words and image is None and "build" in declared:
+            words = (containers.word_at(service.name, service.at),)  # its own image
         if not words:
-            if image is None and "build" in declared and servers.names_engine(str(declared)):
-                message = f"the image of `{service.name}` is built elsewhere: its command is not read without a name"
-                place = Place(self.document.file, *service.at)
-                return Recipe(
-                    (NOT_READ.at(place, message, "add `image: NAME`, or check its Dockerfile", "note"),)
-                ), service
             return Recipe(), service
         environment = variables_of(declared.get("environment"))
         command, empty = self._command(service, "command", environment)
@@ -147,6 +136,11 @@ class _Reader:
         service = replace(service, container=container, server=server)
         recipe = Recipe(tuple(containers.check_container(self.document.file, container)))
         recipe += Recipe(tuple(containers.check_start(self.document.file, container, server)))
+        if server is None and (image is None or words[0].unknown) and servers.names_engine(str(declared)):
+            why = "is built by another file" if image is None else "is set elsewhere"
+            message = f"the image of `{service.name}` {why}: what it starts is not read"
+            place = Place(self.document.file, *service.at)
+            recipe += Recipe((NOT_READ.at(place, message, "check its Dockerfile, or name the image", "note"),))
         if server is None and not container.official:
             return recipe, service
         recipe += Recipe((*self._empty(empty, environment), *self._split(service)))

@@ -13,7 +13,7 @@ from llamaherd.inventory.yaml_file import UNREADABLE
 from llamaherd.recipes import containers, shell
 from llamaherd.recipes.commands import EMPTY, Document, Text, Word, interpolated, joined, positioned, split, word_of
 from llamaherd.recipes.containers import Container
-from llamaherd.recipes.recipe import NOT_READ, Recipe, engine_of
+from llamaherd.recipes.recipe import NOT_READ, Recipe, engine_at, engine_of
 
 _NAME = re.compile(r"(?:[\w-]+\.)?(?:docker|container)file(?:\.[\w.-]+)?")
 _FIRST = re.compile(r"\A(?:[ \t]*(?:#[^\n]*|ARG[^\n]*)?\n)*FROM[ \t]+\S", re.IGNORECASE)
@@ -42,6 +42,8 @@ class _Stage:
     environment: dict[str, Word] = field(default_factory=dict)
     entrypoint: tuple[Word, ...] | None = None
     command: tuple[Word, ...] = ()
+    starts: bool = False
+    """Whether it sets what is started, itself."""
 
 
 @dataclass
@@ -50,11 +52,12 @@ class _Reader:
     text: str
     stages: dict[str, _Stage] = field(default_factory=dict)
     stage: _Stage | None = None
+    all: list[_Stage] = field(default_factory=list)
     outside: dict[str, str] = field(default_factory=dict)
     """ARG above the first FROM."""
 
     def read(self) -> Recipe:
-        """Return the recipe of all stages; only the last one starts something."""
+        """Return the recipe of all stages that can be started."""
         recipe = Recipe()
         for name, rest, at in _instructions(positioned(self.text.removeprefix("\ufeff"))):
             stage = self.stage
@@ -67,9 +70,9 @@ class _Reader:
             elif name == "run" and stage:
                 recipe += self._run(rest, stage)
             elif name == "cmd" and stage:
-                stage.command = self._started(rest)
+                stage.command, stage.starts = self._started(rest), True
             elif name == "entrypoint" and stage:
-                stage.entrypoint, stage.command = self._started(rest), ()
+                stage.entrypoint, stage.command, stage.starts = self._started(rest), (), True
             elif name in ("copy", "add"):
                 recipe += Recipe(documents=tuple(_copied(rest)))
             elif name == "onbuild":
@@ -78,13 +81,18 @@ class _Reader:
         if self.stage is None:
             message = "there is no `FROM`: nothing is built, and nothing was read"
             return recipe + Recipe((UNREADABLE.at(Place(self.file), message, "begin it with `FROM IMAGE`"),))
-        last = self.stage
-        engine = engine_of(self.text)
-        # GPUs, mounts and ports are given to the container, not here.
-        container = Container(
-            last.image, last.command, last.entrypoint, environment=last.environment, engine=engine, built=True
-        )
-        return recipe + containers.recipe_of_image(self.file, container)
+        for stage in self.all:
+            if stage.starts or stage is self.stage:
+                recipe += containers.recipe_of_image(self.file, self._container(stage))
+        return recipe
+
+    def _container(self, stage: _Stage) -> Container:
+        """Return a container of a stage. GPUs, mounts and ports are given to it by others."""
+        # Options of the build are variables of the build alone.
+        environment = {name: word for name, word in stage.environment.items() if not re.match(r"GGML_(?!CUDA_)", name)}
+        engine = engine_of(self.text) or engine_at(self.file.absolute())
+        image, command, entrypoint = stage.image, stage.command, stage.entrypoint
+        return Container(image, command, entrypoint, environment=environment, engine=engine, built=True)
 
     def _from(self, rest: Text) -> None:
         words = [raw for raw, _ in split(interpolated(rest, self.outside)) if not raw.chars.startswith("--")]
@@ -93,7 +101,9 @@ class _Reader:
         base = self.stages.get(words[0].chars.lower())
         self.stage = _Stage(word_of(words[0]))
         if base is not None:
-            self.stage = replace(base, variables=dict(base.variables), environment=dict(base.environment))
+            variables, environment = dict(base.variables), dict(base.environment)
+            self.stage = replace(base, variables=variables, environment=environment, starts=False)
+        self.all.append(self.stage)
         if len(words) > 2 and words[1].chars.lower() == "as":
             self.stages[words[2].chars.lower()] = self.stage
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from llamaherd.recipes.arithmetic import compute
-from llamaherd.recipes.commands import EMPTY, Position, Text, Word, is_veiled, joined, unveil, without_escapes
+from llamaherd.recipes.commands import EMPTY, Position, Text, Word, is_veiled, joined, unveil, veiled, without_escapes
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -54,6 +54,11 @@ class Part:
     """The elements of an array, which stay words."""
     tilde: bool = False
 
+    @property
+    def hidden(self) -> Text:
+        """The text with what is unknown veiled."""
+        return veiled(self.text) if self.unknown and not is_veiled(self.text.chars) else self.text
+
 
 @dataclass
 class Expander:
@@ -83,13 +88,14 @@ class Expander:
         words: list[Word] = []
         here: list[Part] = []
         for part in parts:
-            blanks = list(re.finditer(r"(?:\s|\\\n)+", part.text.chars)) if part.splits and not part.unknown else []
+            text = part.hidden
+            blanks = list(re.finditer(r"(?:\s|\\\n)+", text.chars)) if part.splits else []
             begun = 0
             for blank in blanks:
-                here.append(Part(part.text.cut(begun, blank.start())))
+                here.append(Part(text.cut(begun, blank.start())))
                 words += [self.word(here, start, None)] if any(each.text.chars for each in here) else []
                 here, begun = [], blank.end()
-            here.append(part if not blanks else Part(part.text.cut(begun, len(part.text.chars))))
+            here.append(part if not blanks else Part(text.cut(begun, len(text.chars))))
         if any(part.text.chars or part.quoted for part in here):
             words.append(self.word(here, start, None if words else node))
         return words
@@ -99,14 +105,15 @@ class Expander:
         texts = [
             each
             for part in parts
-            for each in ([e.text for e in part.elements] if part.elements is not None else [part.text])
+            for each in ([e.text for e in part.elements] if part.elements is not None else [part.hidden])
         ]
-        text = joined(texts[:MOST_ELEMENTS])
+        hidden = joined(texts[:MOST_ELEMENTS])
+        text = Text(unveil(hidden.chars), hidden.at)
         tilde = bool(parts) and next((part.tilde for part in parts if part.text.chars), False)
-        unknown = any(part.unknown for part in parts) or self._elided(node) or is_veiled(text.chars)
-        text = Text(unveil(text.chars), text.at)
+        unknown = any(part.unknown for part in parts) or self._elided(node) or is_veiled(hidden.chars)
         unset = tuple(name for part in parts for name in part.unset)
-        return Word(text, text.at[0] if text.at and not node else start, unknown, unset, tilde)
+        at = text.at[0] if text.at and not node else start
+        return Word(text, at, unknown, unset, tilde, hidden if is_veiled(hidden.chars) else None)
 
     def _elided(self, node: Node | None) -> bool:
         if node is None:
@@ -158,7 +165,10 @@ class Expander:
             if child.type in _PARSED and at <= child.start_byte and child.end_byte <= end:
                 if at < child.start_byte:
                     yield self._plain(at, child.start_byte, mode)
-                yield from self.parts(child, mode)
+                for part in self.parts(child, mode):
+                    # In a file that is written, a value stands where it is put in.
+                    here = (self.position(child.start_byte),) * len(part.text.chars)
+                    yield replace(part, text=Text(part.text.chars, here)) if mode == "document" else part
                 at = child.end_byte
         if at < end:
             yield self._plain(at, end, mode)
@@ -224,7 +234,7 @@ class Expander:
         if not words:
             return Part(EMPTY, quoted=quoted, splits=not quoted)
         word = words[0]
-        return Part(word.text, word.unknown, word.unset, not quoted, quoted, tilde=word.tilde)
+        return Part(word.hidden or word.text, word.unknown, word.unset, not quoted, quoted, tilde=word.tilde)
 
     def computed(self, text: str) -> int | None:
         """Return the value of an arithmetic expression; None for one with an unknown part."""

@@ -143,7 +143,9 @@ def engine_of(text: str) -> EngineName | None:
 
 
 def engine_at(path: Path) -> EngineName | None:
-    """Return the engine in whose folder a file lies, such as a clone of its repository; None for another folder."""
+    """Return the engine that a file's name or folder names, such as a clone of its repository; None for others."""
+    if re.match(r"ik[_-]llama", path.name):
+        return "ik_llama.cpp"
     for part in reversed(path.parts[:-1]):
         engine: EngineName | None = "llama.cpp" if re.match(r"llama\.cpp\b", part) else engine_of(part)
         if engine:

@@ -16,9 +16,10 @@ from llamaherd.engines.flags.access import is_local
 from llamaherd.engines.flags.advice import ENDS, OPEN, SECRET
 from llamaherd.engines.flags.cmake import OPTION_TAKEN
 from llamaherd.engines.flags.conflicts import find_conflicts
-from llamaherd.engines.flags.effective import Conflict, ServerContext, effective_options
+from llamaherd.engines.flags.effective import OFF, Conflict, ServerContext, effective_options
+from llamaherd.engines.flags.environment import PREFIX, flag_of_variable
 from llamaherd.engines.threads import THREAD_FOR_EACH
-from llamaherd.recipes.commands import Position, Word
+from llamaherd.recipes.commands import Position, Text, Word
 from llamaherd.recipes.recipe import (
     BETTER_BY_RIG,
     NAME_GONE,
@@ -109,6 +110,24 @@ def check_build(file: Path, words: tuple[Word, ...], kind: EngineName, version: 
             written = shlex.quote(f"-D{problem.replacement[0]}")  # a `;` would end the command
             found = replace(found, help=f"write `{written}`")
         yield found
+
+
+def with_arguments_of_environment(server: ServerCommand) -> ServerCommand:
+    """Return a command with flags for the variables that stand for them, unless it has the flag itself."""
+    catalogue = _catalogue(server)
+    given: list[Word] = []
+    kept: dict[str, Word] = {}
+    for name, word in server.settings.items():
+        shown = name.startswith(PREFIX) and not re.search("KEY|TOKEN", name)
+        flag = flag_of_variable(catalogue, name) if shown and catalogue and catalogue.env != "above" else None
+        if flag is None or flag.removed or word.unknown or server.program not in CHECKED:
+            kept[name] = word
+        elif not server.has(*flag.spellings, *flag.negated):
+            on = str(word).lower() not in OFF
+            names = flag.spellings if on or not flag.negated else flag.negated
+            texts = [names[-1], str(word)] if flag.values else [names[-1]] if on or flag.negated else []
+            given += [Word(Text(text, (word.start,) * len(text)), word.start) for text in texts]
+    return replace(server, arguments=(*given, *server.arguments), settings=kept) if given else server
 
 
 class KnownArguments(NamedTuple):

@@ -12,7 +12,18 @@ from llamaherd.engines.flags.arguments import STRAY
 from llamaherd.inventory.yaml_file import TOO_LARGE
 from llamaherd.recipes import containers, docker_run, servers, unit_rules, unit_service, units
 from llamaherd.recipes.bash import read_commands
-from llamaherd.recipes.commands import Command, Document, Position, Text, Word, positioned, unixed
+from llamaherd.recipes.commands import (
+    Command,
+    Document,
+    Position,
+    Text,
+    Word,
+    positioned,
+    settings_of,
+    unixed,
+    unveil,
+    word_of,
+)
 from llamaherd.recipes.compose_rules import WANTED_TWICE, gpu_utilization
 from llamaherd.recipes.recipe import (
     BEHIND_IMAGE,
@@ -223,6 +234,8 @@ def _cards(server: ServerCommand) -> str:
 
 
 _UNIT = re.compile(r"^[^\S\n]*(?:ExecStart[^\S\n]*=|\[Service\][^\S\n]*$)", re.MULTILINE)
+_BEGINS = re.compile(r"(?:[^\S\n]*(?:[#;](?!!)[^\n]*)?\n)*[^\S\n]*(?:\[|[A-Z][A-Za-z]+[^\S\n]*=)")
+"""The beginning of a unit, after comments: a section or a setting. A script that holds a unit begins with others."""
 _DOCUMENT = re.compile(r"<<-?[ \t]*['\"\\]?[A-Za-z_]")
 """The beginning of a here-document: a script that writes a unit is not a unit."""
 MOST_SERVERS = 200
@@ -233,7 +246,7 @@ _DETACHING = {"nohup", "screen", "tmux", "setsid"}
 
 def check_text(file: Path, text: str) -> Recipe:
     """Return the recipe of a shell script, a systemd unit, or bare flags."""
-    reader = _Reader(file, engine_of(text), recipe_version(text), built_of(text))
+    reader = _reader_of(file, text)
     recipe = reader.read(unixed(positioned(text.removeprefix("\ufeff"))))
     if text.startswith("#!") and "\r\n" in text:
         message = "lines end as on Windows: Linux reads the last character of each as a part of its command"
@@ -256,18 +269,23 @@ def check_excerpts(file: Path, text: str, excerpts: Iterable[Text]) -> Recipe:
 
 def check_command(file: Path, text: str, command: Command) -> Recipe:
     """Return the recipe of one command in a file of another kind, whose whole text is `text`."""
-    return _Reader(file, engine_of(text), recipe_version(text), built_of(text)).checked(command, ())
+    return _reader_of(file, text).checked(command, ())
+
+
+def _reader_of(file: Path, text: str) -> _Reader:
+    """Return a reader of a file that is no page; its text, or else its name, names the engine."""
+    engine = engine_of(text) or engine_at(file.absolute())
+    return _Reader(file, engine, recipe_version(text), built_of(text))
 
 
 def check_run(file: Path, text: str, script: Text, known: Mapping[str, str]) -> Recipe:
     """Return the recipe of a script in a file of another kind, which sets variables for it."""
-    reader = _Reader(file, engine_of(text), recipe_version(text), built_of(text))
-    return reader.read(script, known)
+    return _reader_of(file, text).read(script, known)
 
 
 def check_words(file: Path, text: str, words: tuple[Word, ...]) -> Recipe:
     """Return the recipe of one command that no shell reads, in a file of another kind."""
-    place = CommandPlace(file, engine_of(text), "", recipe_version(text))
+    place = CommandPlace(file, _reader_of(file, text).engine, "", recipe_version(text))
     return Recipe(tuple(place.check(Command(words)))) + check_command(file, text, Command(words))
 
 
@@ -287,6 +305,8 @@ class _Reader:
     started: int = 0
     running: list[ServerCommand] = field(default_factory=list)
     """Servers that a script has started and left running."""
+    files: dict[str, Text] = field(default_factory=dict)
+    """The files that a script writes, by their paths."""
     everything: bool = False
     """Whether `set -a` exports all variables."""
 
@@ -294,7 +314,11 @@ class _Reader:
         """Return the recipe of a text; files that it writes and that neither a shell nor systemd reads are left."""
         if self.started >= MOST_SERVERS:
             return Recipe()
-        if _UNIT.search(text.chars) and not _DOCUMENT.search(text.chars):
+        if (
+            _UNIT.search(text.chars)
+            and (_BEGINS.match(text.chars) or self.excerpts)
+            and not _DOCUMENT.search(text.chars)
+        ):
             return self._unit(text)
         script = read_commands(text, known)
         recipe = Recipe(tuple(self._not_continued(position) for position in script.broken))
@@ -324,6 +348,7 @@ class _Reader:
                 return recipe + Recipe((TOO_LARGE.at(place, message, "cut it into several files"),))
             if words[:1] == ["cd"] and len(words) > 1:
                 self.folder = base_name(words[1].rstrip("/"))
+        self.files |= {document.name: document.text for document in script.documents if document.name}
         for document in script.documents:
             recipe += self._document(document)
         return recipe
@@ -370,7 +395,11 @@ class _Reader:
         """Return the recipe of a systemd unit: no shell reads its lines."""
         unit = units.read_unit(text)
         settings = units.unit_environment(unit)
-        known = {name: str(word) for name, word in settings.items()}
+        for named in unit.all("EnvironmentFile"):
+            written = self.files.get(unveil(named.text).lstrip("-"))
+            for name, value in settings_of(written.chars if written else "").items():
+                settings[name] = word_of(Text(value, (named.at,) * len(value)), named.at)
+        known = {name: str(word) for name, word in settings.items() if not word.unknown}
         recipe = Recipe()
         words: tuple[Word, ...] = ()
         for setting in unit.all("ExecStart"):
@@ -402,7 +431,7 @@ class _Reader:
             if re.search(r"\$\(|`", str(word)):
                 message = f"systemd runs no shell: `{word}` reaches the program as it is written"
                 yield OTHER_VARIABLE.at(Place(self.file, *word.start), message, "write the value itself")
-        if words and not str(words[0]).startswith(("/", "%", "$")) and "/" in str(words[0]):
+        if words and not (words[0].unknown or str(words[0]).startswith(("/", "%", "$"))) and "/" in str(words[0]):
             message = f"systemd does not start `{words[0]}`: its path is not absolute"
             yield NOT_AS_IT_LOOKS.at(Place(self.file, *words[0].start), message, "write the whole path, from `/` on")
 

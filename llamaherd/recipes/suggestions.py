@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 import yaml
+from pydantic import ValidationError
 
 from llamaherd.engines.flags.keys import Keys, keys_from_arguments, slug
 from llamaherd.inventory.schema import Instance
@@ -22,6 +23,7 @@ from llamaherd.recipes.servers import (
     is_loopback,
     known_arguments,
     sound_environment,
+    with_arguments_of_environment,
 )
 from llamaherd.text.terminal import one_line
 
@@ -103,6 +105,7 @@ def is_router(server: ServerCommand) -> bool:
 
 def offer_of(server: ServerCommand) -> Offer:
     """Return the instance that matches a command."""
+    server = with_arguments_of_environment(server)
     known = known_arguments(server)
     words, overrides = _without_overrides(known.arguments)
     keys, model, alias, gpus, rest = keys_from_arguments(words, server.kind)
@@ -133,14 +136,33 @@ def offer_of(server: ServerCommand) -> Offer:
         keys["kv"] = kv["k"]
     if _CPUS.fullmatch(server.cpus):
         keys["cpus"] = server.cpus
+    wrong = _invalid(keys)
     ordered = {key: keys[key] for key in Instance.model_fields if key in keys}
     return Offer(
         name,
         ordered,
         _of_hub(list(known.arguments)),
-        tuple(one_line(each) for each in _notes(server, keys, known)),
+        tuple(map(one_line, (*_notes(server, keys, known), *wrong))),
         server.start[0],
     )
+
+
+def _invalid(keys: Keys) -> list[str]:
+    """Remove the keys whose values no inventory accepts, and return a note on each."""
+    notes: list[str] = []
+    if found := re.fullmatch(r"(\d{1,9})([kK])", str(keys.get("context"))):
+        keys["context"] = int(found[1]) * (1000 if found[2] == "k" else 1024)  # as vLLM reads it
+    for _ in range(len(keys)):
+        try:
+            Instance.model_validate({"context": 4096} | keys, context={"folder": Path()})
+        except ValidationError as error:
+            wrong = {str(each["loc"][0]) for each in error.errors() if each["loc"]} & set(keys)
+            notes += [f"`{key}: {keys.pop(key)}` is not carried over: it is no value of an inventory" for key in wrong]
+            if not wrong:
+                break
+        else:
+            break
+    return notes
 
 
 def _without_overrides(words: Iterable[str]) -> tuple[list[str], list[str]]:

@@ -381,6 +381,8 @@ def test_a_port_whose_address_is_set_elsewhere(port: str, codes: list[str], tmp_
         ("name: a\n", [(0, "LH001")]),
         ("include: [a.yaml]\n", [(1, "LH280")]),
         ("services:\n  llama: {build: ./llama.cpp, command: -fa}\n", [(2, "LH280")]),
+        ("services:\n  x: {build: ., entrypoint: [/app/llama-server], command: [--no-mmap]}\n", [(2, "LH101")]),
+        ("services:\n  llama:\n    image: ${IMAGE}\n    command: -m a.gguf\n", [(3, "LH280")]),
         ("services:\n  web: {build: .}\n", []),
     ],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.recipes import kind_of, understand
+from llamaherd.recipes.suggestions import offers_of
 
 DIGEST = "@sha256:" + "0" * 64
 CUDA = f"ghcr.io/ggml-org/llama.cpp:server-cuda{DIGEST}"
@@ -244,3 +245,68 @@ def test_the_kind_of_a_file(name: str, text: str, kind: str | None) -> None:
 def test_a_file_of_which_nothing_is_read_is_no_clean_one(name: str, tmp_path: Path) -> None:
     text = {"deploy.yaml": "apiVersion: v1\nkind: Pod\n", "play.yml": "- hosts: [\n"}.get(name, "nothing of this\n")
     assert [code for _, code in found(tmp_path, name, text)] == ["LH001"]
+
+
+def test_a_unit_that_echo_writes_is_read_with_its_values(tmp_path: Path) -> None:
+    unit = UNIT.format(model="$D/a.gguf", context="${C:-4096}").replace("llm", "${SUDO_USER:-$USER}")
+    script = f'#!/bin/bash\nD=/opt\necho "{unit}" | sudo tee /etc/systemd/system/l.service > /dev/null\n'
+    assert found(tmp_path, "install.sh", script) == [(9, "LH101")]
+    (server,) = understand(tmp_path / "install.sh").servers
+    assert (str(server.value("-m")), str(server.value("-c"))) == ("/opt/a.gguf", "4096")
+
+
+def test_a_statement_of_jinja_ends_no_command(tmp_path: Path) -> None:
+    text = UNIT.format(model="/a.gguf", context="1 \\\n{% if draft %}\n -md /b.gguf \\\n{% endif %}\n --no-mmap")
+    assert found(tmp_path, "a.service.j2", text.replace(" --mlock", "")) == [(9, "LH212"), (11, "LH101")]
+
+
+@pytest.mark.parametrize(
+    ("environment", "keys"),
+    [
+        ("LLAMA_ARG_CTX_SIZE=4096", {"context": 4096, "environment": None}),
+        ("LLAMA_ARG_MODEL=/m/Q.gguf LLAMA_ARG_HOST=0.0.0.0", {"model": "q", "listen": "0.0.0.0"}),
+        ("LLAMA_ARG_NO_WARMUP=1 LLAMA_ARG_CTX_SIZE=$C", {"context": None}),
+        ("GGML_CUDA_NO_PINNED=1", {"environment": {"GGML_CUDA_NO_PINNED": "1"}}),
+    ],
+)
+def test_variables_become_keys_in_an_offer(environment: str, keys: dict[str, object], tmp_path: Path) -> None:
+    file = tmp_path / "a.sh"
+    file.write_text(f"{environment} llama-server\n", encoding="utf-8")
+    (offer,) = offers_of(understand(file).servers)
+    assert {key: offer.keys.get(key) for key in keys} == keys
+
+
+def test_a_value_that_no_inventory_has_is_left_out_and_named(tmp_path: Path) -> None:
+    file = tmp_path / "a.sh"
+    file.write_text("vllm serve a/b --max-model-len 32k --host 127.0.0.1 --max-num-seqs 0\n", encoding="utf-8")
+    (offer,) = offers_of(understand(file).servers)
+    assert offer.keys["context"] == 32000
+    assert "parallel" not in offer.keys
+    assert any("`parallel: 0` is not carried over" in note for note in offer.notes)
+
+
+def test_a_unit_has_the_variables_of_a_file_that_the_script_writes(tmp_path: Path) -> None:
+    unit = UNIT.format(model="${MODEL}", context="4096 $MORE").replace("User=llm", "User=llm\nEnvironmentFile=-/etc/l")
+    script = f"cat > /etc/l <<EOF\nMODEL=/a.gguf\nMORE='--no-mmap -t 4'\nEOF\ncat > l.service <<'EOF'\n{unit}EOF\n"
+    assert found(tmp_path, "install.sh", script) == [(13, "LH101"), (13, "LH101")]
+    (server,) = understand(tmp_path / "install.sh").servers
+    assert str(server.value("-m")) == "/a.gguf"
+
+
+def test_the_definition_of_a_project_in_a_play_is_read(tmp_path: Path) -> None:
+    text = f"- community.docker.docker_compose_v2:\n    definition:\n      services:\n        a: {{image: '{CUDA}', "
+    text += "gpus: all, command: [-fa, -m, a.gguf]}\n"
+    assert found(tmp_path, "main.yml", text) == [(3, "LH103")]
+
+
+def test_each_stage_that_can_be_started_is_read(tmp_path: Path) -> None:
+    text = 'FROM x AS server\nENTRYPOINT ["/app/llama-server", "-fa"]\nFROM server AS swap\nENTRYPOINT ["llama-swap"]\n'
+    assert found(tmp_path, "Dockerfile", text) == [(2, "LH104")]
+    assert found(tmp_path, "Dockerfile", "ENV A=b\nFROM x\nENV GGML_HIPBLAS=1\nCMD [llama-server]\n") == []
+
+
+def test_the_name_of_a_file_names_its_engine(tmp_path: Path) -> None:
+    text = "models:\n  a:\n    cmd: llama-server --port ${PORT} -m a.gguf -c 4096 -rtr\n"
+    (tmp_path / "ik_llama.yaml").write_text(text, encoding="utf-8")
+    (server,) = understand(tmp_path / "ik_llama.yaml").servers
+    assert server.kind == "ik_llama.cpp"

@@ -415,15 +415,18 @@ def test_an_offer_has_what_the_command_has(text: str, keys: dict[str, Any], tmp_
 @pytest.mark.parametrize(
     ("text", "notes"),
     [
-        ("llama-server -m a.gguf -c 1 -ts $S $MORE", ["`$MORE` is not carried over", "`-ts $S` is not carried over"]),
-        ("llama-server -m $M -c 1", ["`-m $M` is not carried over"]),
-        ("llama-server -m a.gguf -c 1 on", ["`on` is not carried over: see its finding"]),
-        ("nice -n 5 llama-server -m a.gguf -c 1", ["`nice -n 5` is not carried over"]),
         (
-            "llama-server -m a.gguf -c 1 --fit-target 9",
+            "llama-server -m a.gguf -c 4096 -ts $S $MORE",
+            ["`$MORE` is not carried over", "`-ts $S` is not carried over"],
+        ),
+        ("llama-server -m $M -c 4096", ["`-m $M` is not carried over"]),
+        ("llama-server -m a.gguf -c 4096 on", ["`on` is not carried over: see its finding"]),
+        ("nice -n 5 llama-server -m a.gguf -c 4096", ["`nice -n 5` is not carried over"]),
+        (
+            "llama-server -m a.gguf -c 4096 --fit-target 9",
             ["lets llama.cpp fit the model into free memory, and has 4 slots"],
         ),
-        ("llama-server -m a.gguf -c 1 -np 2 --fit on", ["lets llama.cpp fit the model into free memory: the rig"]),
+        ("llama-server -m a.gguf -c 4096 -np 2 --fit on", ["lets llama.cpp fit the model into free memory: the rig"]),
     ],
 )
 def test_an_offer_names_what_differs(text: str, notes: list[str], tmp_path: Path) -> None:
