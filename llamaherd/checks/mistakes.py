@@ -14,6 +14,7 @@ from llamaherd.checks.suggestions import (
     KeySuggestion,
     ValueSuggestion,
     as_written,
+    is_optional,
     is_valid_as,
     passes_renamed,
     suggest_key,
@@ -321,6 +322,8 @@ def _fix(found: DeclaredAt, problem: Mapping[str, Any]) -> ValueSuggestion:
     if example is None:
         return ValueSuggestion("`herd explain inventory` shows a whole rig")
     hint = _HINTS.get(found.field, "")
+    if problem["input"] in _DEFAULTS and is_optional(found.field):
+        hint = f"leave `{key}` out for the default"
     if found.path and found.path[-1] != key and found.field in _NAMED:
         # One of several kinds, by its name in the inventory.
         example = as_written(next(iter(yaml.load(example, Loader=Loader).values())))
@@ -328,6 +331,8 @@ def _fix(found: DeclaredAt, problem: Mapping[str, Any]) -> ValueSuggestion:
     return ValueSuggestion(f"{hint and f'{hint}; '}write it like `{key}: {example}`")
 
 
+_DEFAULTS = ("auto", "default", "max", "all", "none", "unlimited")
+"""Words that users write for a default, where the key does not accept them."""
 _VARIABLE = re.compile(r"\$\{?\w+\}?|\{\{.*\}\}")
 _SECRETS = ("Instance.api_key", "Secret.env", "Secret.file")
 _CHARACTER_HELP = (

@@ -242,6 +242,13 @@ def _declared(document: Document, key: str, what: str, given: Any) -> ValueSugge
     return ValueSuggestion(f"{listed}{suggest_name(document.data, what, unknown)}")
 
 
+def is_optional(field: str) -> bool:
+    """Return whether a field such as `Instance.threads` may be left out."""
+    model, _, name = field.partition(".")
+    fields = MODELS[model].model_fields if model in MODELS else {}
+    return any((each.alias or key) == name and not each.is_required() for key, each in fields.items())
+
+
 def is_valid_as(document: Document, path: Path_, given: float) -> bool:
     """Return whether a number is valid at a path once it is written in quotes."""
     field = declared_at(path)[1]

@@ -54,6 +54,9 @@ def suggest_name(data: Mapping[str, Any], what: str, word: str) -> str:
     """Return the suggestion for an undeclared name: the nearest name as a question, or all names."""
     if meant := intended_name(data, what, word):
         return f"did you mean `{meant}`?"
+    if what == "model" and (source := _model_source(word)):
+        name = re.sub(r"[^a-z0-9.]+", "-", source[0].lower()).strip("-.")[:_MOST_NAME]
+        return f"declare it under `models`, as in `{name}: {source[1]}`, and write `model: {name}` here"
     names = declared_items(data, what)
     if not names:
         example = {
@@ -63,6 +66,18 @@ def suggest_name(data: Mapping[str, Any], what: str, word: str) -> str:
         }[what]
         return f"declare it {example}"
     return nearest("", names)
+
+
+_MOST_NAME = 40
+
+
+def _model_source(word: str) -> tuple[str, str] | None:
+    """Return a name for a model that is written as a file or as OWNER/NAME:QUANT, and its declaration; else None."""
+    if file := re.fullmatch(r"(?:[~.]*/)?(?:[\w. -]+/)*([\w. -]+)\.gguf", word):
+        return file[1], f"{{file: {word}}}"
+    if hub := re.fullmatch(r"(?:(?:https?://)?(?:hf\.co|huggingface\.co)/)?([\w.-]+/([\w.-]+?))(?::([\w-]+))?", word):
+        return hub[2].removesuffix("-GGUF"), f"{{hf: {hub[1]}, quant: {hub[3] or 'Q4_K_M'}}}"
+    return None
 
 
 def _is_identified(declared: Any, what: str, word: str) -> bool:
@@ -172,8 +187,9 @@ def is_same_value(given: Any, candidate: Any) -> bool:
     return one == other or (bool(re.fullmatch(r"\d+[kmgt]i?", one)) and f"{one}b" == other)
 
 
-_WORDS = dict.fromkeys(("yes", "y", "enabled", "always"), True) | dict.fromkeys(("no", "n", "disabled", "never"), False)
-_SWITCHES = _WORDS | {"true": True, "on": True, "false": False, "off": False}
+_WORDS = dict.fromkeys(("yes", "y", "enabled", "always", "true"), True)
+_WORDS |= dict.fromkeys(("no", "n", "disabled", "never", "false"), False)
+_SWITCHES = _WORDS | {"on": True, "off": False}
 _PARTS = frozenset(("Draft.p_min", "Sampling.top_p", "Sampling.min_p"))
 """Fields between 0 and 1, which users write in percent."""
 _SWITCHED: Mapping[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
@@ -289,8 +305,13 @@ def _seconds(text: str) -> Iterator[int]:
 
 
 def _cuda(text: str) -> Iterator[str]:
-    if match := re.fullmatch(r"(?:cuda)?[- ]?v?(\d\d)(?:[.-]?(\d))?(?:[.-]\d+)*", text, re.IGNORECASE):
+    if match := re.fullmatch(r"(?:cuda|cu)?[- ]?v?(\d\d)(?:[.-]?(\d))?(?:[.-]\d+)*", text, re.IGNORECASE):
         yield f"{match[1]}.{match[2] or 0}"
+
+
+def _cores(text: str) -> Iterator[dict[str, int]]:
+    if match := re.fullmatch(r"(\d{1,4})[ -]?(?:physical )?(?:x|c|cores?)", text, re.IGNORECASE):
+        yield {"cores": int(match[1])}
 
 
 def _system(text: str) -> Iterator[str]:
@@ -376,6 +397,7 @@ _BY_FIELD: Mapping[str, Callable[[str], Iterator[Any]]] = {
     "Driver.modules": _pattern(r"(closed|legacy|nvidia)", "proprietary"),
     "Driver.from": _pattern(r"(?:debian|ubuntu|distro|apt)", "distribution"),
     "Host.os": _system,
+    "Host.cpu": _cores,
     "Engine.ref": _pattern(r"b?(\d{4,6})", "b{0}"),
     "Engine.kind": _pattern(r"(ik)[-_. ]?llama.*|(llama)[-_. ]?(?:cpp|server)", "{0}_llama.cpp", "{1}.cpp"),
     "Source.sha256": _pattern(r"(?:sha256[:=])?([0-9a-f]{64}).*", "{0}"),

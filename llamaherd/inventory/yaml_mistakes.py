@@ -444,6 +444,10 @@ def _value(lines: Sequence[str], problem: str, at: int, column: int) -> YamlMist
             written = f"{key}: {_shown(value.lstrip(' :'))}"
             return YamlMistake(at + 1, column + 1, "there is a colon too many", f"write `{written}`", edit)
         pairs = re.sub(r"\s+#.*", "", value).strip()
+        if re.fullmatch(r"[\w.-]+:", pairs):
+            edit = LineEdit(at + 1, line.rindex(pairs) + 1, pairs, pairs[:-1])
+            where = line.rindex(pairs) + len(pairs)
+            return YamlMistake(at + 1, where, "there is a colon too many", f"write `{key}: {pairs[:-1]}`", edit)
         if re.fullmatch(rf"{_KEY}: [^,:{{}}]+(, {_KEY}: [^,:{{}}]+)+", pairs):
             edit = LineEdit(at + 1, line.index(pairs) + 1, pairs, f"{{{pairs}}}")
             message = "several keys on one line need braces"

@@ -68,7 +68,7 @@ class AptProgress:
         self._rest = ""
         self._listed = self._needed = 0.0
         self._planned = 0
-        self._step = "waiting for apt-get"
+        self._step = "running apt-get"
         self._packages: dict[str, int] = {}
         """By step: the packages so far."""
 

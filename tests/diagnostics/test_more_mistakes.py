@@ -118,6 +118,28 @@ NAMES = {
     ),
     "a name of the engine": Case("kind: llama.cpp", "kind: llamacpp", "invalid value", "llamacpp", "`kind: llama.cpp`"),
     "a build without its letter": Case("ref: b11434", "ref: 11434", "must be text", "11434", "mean `ref: b11434`"),
+    "a wheel's name of CUDA": Case('"13.0"', "cu130", "invalid value `cu130`", "cu130", 'mean `cuda: "13.0"`'),
+    "a word for the default": Case("threads: 2", "threads: auto", "a whole number", "auto", "leave `threads` out"),
+    "all processors": Case("cpus: 0-5", "cpus: all", "invalid value `all`", "all", "leave `cpus` out"),
+    "a switch in quotes": Case("flash_attention: on", "flash_attention: 'true'", "invalid value", "'true'", "mean `fl"),
+    "cores in words": Case("{cores: 12, performance: 8}", "12 cores", "a mapping", "12 cores", "`cpu: {cores: 12}`"),
+    "a file in place of a model": Case(
+        "model: small", "model: /srv/my Gemma.gguf", "invalid value", "/srv", "`my-gemma: {file: /srv/my Gemma.gguf}`"
+    ),
+    "a model of the hub": Case(
+        "model: small",
+        "model: a/B-GGUF:Q8_0",
+        "invalid value",
+        "a/B",
+        "under `models`, as in `b: {hf: a/B-GGUF, quant: Q8_0}`",
+    ),
+    "a colon behind a value": Case(
+        "engine: main\n    model: small",
+        "engine: main:\n    model: small",
+        "a colon too many",
+        ":",
+        "write `engine: main`",
+    ),
     "null": Case("model: small", "model: null", "`instances.chat.model` has no value", "null", "122b, 35b, small"),
     "a block in itself": Case(
         "  chat:\n", "  chat: &c\n    <<: *c\n", "it contains itself", "&c", "write out what the `*` stands for"

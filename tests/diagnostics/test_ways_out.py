@@ -24,7 +24,7 @@ ASKED = re.compile(r"did you mean `(.+?)`")
 
 def findings_of(text: str, folder: Path) -> list[Finding]:
     (folder / "keys").mkdir(exist_ok=True)
-    (folder / "keys" / "coder").write_text("sk\n", encoding="utf-8")
+    (folder / "keys" / "coder").write_text("5b1f09c7d2e84a36\n", encoding="utf-8")
     file = folder / "duo.yaml"
     file.write_text(text, encoding="utf-8")
     return [found for found in examine_fleet(file)[1] if found.severity != "note"]

@@ -135,7 +135,7 @@ def test_the_bytes_and_packages_of_an_installation_are_reported() -> None:
     host.logging = logging
     install(InstallInput(("cmake", "git")), host)
     assert host.log == [
-        "waiting for apt-get",
+        "running apt-get",
         "fetching packages: 0.0 of 12.5 MB",
         "fetching packages: 4.2 of 12.5 MB",
         "fetching packages: 12.5 of 12.5 MB",
