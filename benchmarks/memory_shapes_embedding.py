@@ -113,7 +113,7 @@ def _encoder(embedding: int, layers: int, heads: int, width: int, positions: int
         "feed_forward_length": width,
         "attention.head_count": heads,
         "attention.layer_norm_epsilon": 1e-5,
-        "attention.causal": 0,
+        "attention.causal": False,
         "pooling_type": pooling,
         "rope.freq_base": 1e4,
     }

@@ -92,6 +92,8 @@ class Working:
             forward = self._mixing_experts()
         elif gpu and header.architecture in BERT:
             forward = 2 * embedding + (2 if self._has_gate else 1) * layer.wide
+        elif header.architecture in BERT and not self._has_gate:
+            forward = 5 * embedding + layer.wide  # the activation is in place
         else:
             forward = (3 if gpu else 5) * embedding + (1 if header.architecture in _WITHOUT_GATE else 3) * layer.wide
         mixing = self._recurring() if layer.state else self._attending(layer)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from llamaherd.engines import SIZED, is_on
 from llamaherd.gguf.header import BLOCKS, Header, TensorGroup, spread, tensor_bytes
-from llamaherd.gguf.layers import Layer
+from llamaherd.gguf.layers import WITHOUT_LOGITS, Layer
 from llamaherd.inventory.schema import Cpu, Engine
 from llamaherd.memory.compute import head_width
 from llamaherd.memory.layout import INPUT, lay_out, places_of
@@ -116,6 +116,8 @@ _VOCABULARY = 512
 
 _CPU_SERVER_RAM, _CPU_VOCABULARY = 32, 300
 """MiB of RAM of a server without a GPU, and bytes of each token there: measured, docs/gpus.md."""
+_CPU_ENCODER_RAM, _CPU_ENCODER_VOCABULARY = 20, 150
+"""The same of an encoder, which has no slots to save and writes no text (tests/data/ram_embeddings_cpu.jsonl)."""
 
 
 def cuda_on_gpus(multiprocessors: tuple[int, ...], header: Header, placement: Placement, *, drafts: bool) -> list[int]:
@@ -202,8 +204,10 @@ def in_ram(header: Header, placement: Placement) -> int:
     They are those of its libraries, also by GPU, its vocabulary, and what its matrices take more in another layout.
     """
     if not placement.devices:
-        layouts = repacked_bytes(header, placement)
-        return _CPU_SERVER_RAM * MIB + header.vocabulary * _CPU_VOCABULARY + layouts.copies - layouts.originals
+        layouts, encodes = repacked_bytes(header, placement), header.architecture in WITHOUT_LOGITS
+        own = _CPU_ENCODER_RAM if encodes else _CPU_SERVER_RAM
+        each = _CPU_ENCODER_VOCABULARY if encodes else _CPU_VOCABULARY
+        return own * MIB + header.vocabulary * each + layouts.copies - layouts.originals
     each = _IK_GPU_RAM if placement.does.makes_communicators else _GPU_RAM
     nccl = _NCCL_RAM if placement.does.makes_communicators and placement.devices > 1 else 0
     own = _SERVER_RAM + each * (placement.devices - 1) + nccl

@@ -130,8 +130,6 @@ class StorePlan(Planned):
     """The folder of the models, and their sources: a file comes from the first source that has it."""
 
     path: str = str(DEFAULT_STORE)
-    mount: bool = False
-    """Whether the folder must be on a filesystem of its own."""
     sources: tuple[ModelOrigin, ...] = (FromHub(),)
     bandwidth: tuple[BandwidthRule, ...] = ()
     connections: int = 8

@@ -51,7 +51,6 @@ def _store(rig: Rig, rigs: Mapping[str, Rig]) -> StorePlan:
     store = rig.store
     return StorePlan(
         path=store.path,
-        mount=store.mount,
         sources=tuple(_sources(store, {name: each for name, each in rigs.items() if name != rig.rig})),
         bandwidth=tuple(BandwidthRule(*each.span, each.limit) for each in store.bandwidth),
         connections=store.connections,
@@ -117,7 +116,8 @@ def state_parts(found: Found) -> tuple[ModelsState, StoreState]:
 def refusals(plan: Plan, state: HostState) -> list[Refusal]:
     """Return problems of the store's filesystem."""
     disk = StoreState.of(state).disk
-    if disk and plan.store.mount and disk.mount == "/":
+    waits = any(plan.store.path in each.server.mounts for each in plan.instances)
+    if disk and waits and disk.mount == "/":
         return [
             Refusal(
                 f"{plan.store.path} must be on a mounted disk, and is on the host's own",

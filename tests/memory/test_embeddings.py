@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from benchmarks.gpu_rigs_rows import Row, again
+from benchmarks.gpu_rigs_cases import MODELS, Case
+from benchmarks.gpu_rigs_rows import Row, again, rig_of
 from benchmarks.memory_shapes_embedding import bge_m3, qwen3_embedding
 from llamaherd.checks.command_line import check_conflicts, conflicting_commands
 from llamaherd.checks.context import RigContext
 from llamaherd.checks.memory import check_memory
 from llamaherd.diagnostics.findings import Finding
+from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.memory.compute import output_bytes
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.facts import rig_facts
 from llamaherd.memory.instances import placement
-from llamaherd.memory.overhead import ram_growth, saved_prompt_bytes
+from llamaherd.memory.overhead import in_ram, ram_growth, saved_prompt_bytes
 from llamaherd.memory.placement import Placement
 from tests.support.headers import header
 from tests.support.rigs import changed, gpu_rig
 
 MIB = 1 << 20
 DATA = Path(__file__).parents[1] / "data" / "gpu_rigs_embeddings_h200.jsonl"
+ON_CPU = DATA.with_name("ram_embeddings_cpu.jsonl")
 AFTER_FIRST = {"qwen3-embedding": 1045, "bge-m3": 9129}
 """MiB of RAM of the servers in that file after their first request, a batch that was full in every slot."""
 
@@ -52,6 +57,31 @@ def test_a_plan_is_near_what_a_server_took_of_the_ram(rows: dict[str, Row], name
     slots = Placement(context=8192, parallel=4)
     prompts = 4 * saved_prompt_bytes(QWEN, slots, 512) / MIB if name == "qwen3-embedding" else 0
     assert rows[name].planned_ram + prompts == pytest.approx(AFTER_FIRST[name], rel=0.05)
+
+
+CPU = {row["case"]: row for row in map(json.loads, ON_CPU.read_text(encoding="utf-8").splitlines())}
+"""Servers of llama.cpp b11434 on the CPU of two cores, in hollow shapes, each with a batch that was full, twice."""
+
+
+def on_cpu(row: dict[str, Any]) -> tuple[Header, Placement]:
+    case = Case(**row["server"])
+    rig = rig_of(case, Path("/model.gguf"), ())
+    known = header(MODELS[case.model])
+    return known, placement(rig, rig.instances["case"], known)
+
+
+@pytest.mark.parametrize("name", CPU)
+def test_buffers_on_the_cpu_are_what_the_engine_logged(name: str) -> None:
+    known, placed = on_cpu(CPU[name])
+    computed = estimate(known, placed).host.compute - output_bytes(known, placed)
+    assert computed / MIB == pytest.approx(CPU[name]["compute"], abs=0.6)
+
+
+@pytest.mark.parametrize("name", CPU)
+def test_a_plan_is_near_what_a_server_on_the_cpu_took(name: str) -> None:
+    known, placed = on_cpu(CPU[name])
+    planned = (estimate(known, placed).host.total + in_ram(known, placed)) / MIB
+    assert planned == pytest.approx(CPU[name]["ram"][-1]["VmRSS"], rel=0.03)
 
 
 def test_rows_of_logits_are_in_the_buffer_of_a_model_that_computes_them() -> None:

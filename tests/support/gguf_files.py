@@ -158,6 +158,8 @@ def _keys(writer: GGUFWriter, model: Model) -> None:
         key = f"{model.architecture}.{name}"
         if isinstance(value, tuple):
             writer.add_array(key, value)
+        elif isinstance(value, bool):
+            writer.add_bool(key, value)
         elif isinstance(value, str):
             writer.add_string(key, value)
         elif isinstance(value, float):
