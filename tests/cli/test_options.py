@@ -253,7 +253,7 @@ def test_limit_is_another_spelling_of_a_rig(words: str, fleets: Path, monkeypatc
     monkeypatch.chdir(fleets)
     ended = herd("-i", "two", "show", "--json", *words.split())
     assert ended.exit_code == 0, ended.output
-    assert list(json.loads(ended.stdout)) == ["two"]
+    assert [each["rig"] for each in envelope(ended.stdout)["rigs"]] == ["two"]
     ended = herd("-i", "two", "show", "--limit", "six")
     assert ended.exit_code == 2
     assert "there is no rig `six`" in ended.stderr
