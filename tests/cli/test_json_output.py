@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -85,7 +87,8 @@ def with_json(group: click.Group = main, before: str = "") -> Iterator[str]:
 def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A fleet of one rig on which nothing listens, with a gateway and a result."""
     monkeypatch.setenv("CHAT_KEY", "canary")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    # The library reads its variable once, when it is imported: that would switch the hub off for later tests, too.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("TOM_KEY", "canary")
     # The runner's stdin is no file.
     monkeypatch.setattr("llamaherd.cli.chat_session.with_piped_text", lambda prompt: prompt)
@@ -146,7 +149,9 @@ def test_status_that_repeats_itself_prints_a_line_each_time(away: Path, monkeypa
         if len(waits) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("llamaherd.cli.snapshots.time.sleep", interrupt_the_second)
+    # Of this module alone: others wait meanwhile.
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=interrupt_the_second)
+    monkeypatch.setattr("llamaherd.cli.snapshots.time", clock)
     ended = CliRunner().invoke(main, ["-i", str(away), "status", "--watch", "1", "--json"], prog_name="herd")
     first, second = ended.stdout.splitlines()
     assert envelope(first)["rigs"][0]["away"] == envelope(second)["rigs"][0]["away"] != ""
