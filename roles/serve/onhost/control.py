@@ -28,6 +28,7 @@ from llamaherd.onhost.verbs import Verb
 from roles.serve.onhost.backends import ContainerBackend, UnitBackend, free_port
 from roles.serve.onhost.kept import read_version
 from roles.serve.onhost.pause_timer import end_pause, write_timer
+from roles.serve.onhost.probation import end_probation
 from roles.serve.onhost.removal import LOAD_SECONDS, drain_kept
 from roles.serve.onhost.tools import RealTools, Tools
 
@@ -171,12 +172,17 @@ def _runs(server: ControlledServer, kind: Kind, system: System) -> bool:
 def _stop(server: ControlledServer, system: System, tools: Tools) -> ServerResult:
     """Let the running requests of a server end, and stop it. It does not start at the next boot."""
     kind, began = _kind(server, system), system.now()
+    # Before the requests are counted, too: its prompts are no client's.
+    end_probation(server.service, system)
     ran = _runs(server, kind, system)
     if kind == "unit":
         # Before the stop: a host that is rebooted in between leaves it stopped. Docker remembers a stop by itself.
         systemctl(system, "-q", "disable", f"{server.service}.service")
     if ran:
         _drain_and_stop(server, kind, system, tools)
+    if kind == "unit":
+        # One that had to be killed is "failed", which is no fault of it.
+        systemctl(system, "reset-failed", f"{server.service}.service")
     still = _runs(server, kind, system)
     why = f"it still runs: see `systemctl status {server.service}`" if still else ""
     return ServerResult(system.now() - began, ran, why)
@@ -201,6 +207,8 @@ def _start(server: ControlledServer, system: System, tools: Tools, *, anew: bool
     """Start a server by the file that is in place, and wait until it is healthy."""
     kind, began, clock = _kind(server, system), system.now(), system.clock()
     ran = _runs(server, kind, system)
+    if anew or not ran:
+        end_probation(server.service, system)
     if ran and anew:
         _drain_and_stop(server, kind, system, tools)
     version = read_version(system, f"{KEPT}/{server.service}")

@@ -1,7 +1,8 @@
 """Watch servers for a minute after a switch, and restore the previous versions if a new one fails.
 
 The switch starts this as a transient unit, so it works without a controller. It polls the state of each unit or
-container, and probes each server after 5, 20 and 60 seconds.
+container, and probes each server after 5, 20 and 60 seconds. A server that a person stops or restarts has not failed:
+its probation ends, and the new version stays.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from llamaherd.layout import LOCK_WAIT, PROBATION_RUN, RELEASES
+from llamaherd.layout import LOCK_WAIT, PROBATION_RUN, RELEASES, probation_of
 from llamaherd.onhost.clients import docker, systemctl, unit_properties
 from llamaherd.onhost.document import VERSION, dump
 from llamaherd.onhost.system import System
@@ -39,6 +40,8 @@ POLL = 0.5
 """Seconds between two inspections of the unit or container."""
 SILENT = 10
 """Seconds without a response after which a server that computes nothing hangs."""
+STOPPING = 180
+"""Seconds for which a server may stop: systemd kills one after 90 s, and that may take some more."""
 COMPUTES = 0.1
 """Share of one core that a working server uses at least. A hung one uses none; CUDA waits by spinning."""
 _MOST_OUTCOME = 400
@@ -53,7 +56,7 @@ class ProbationInput:
 
 @dataclass(frozen=True)
 class Run:
-    """The state of a unit or container: `up`, `died` or `stopped` (by a person or another run)."""
+    """The state of a unit or container: `up`, `died`, or `stopping` or `stopped` (by a person or another run)."""
 
     state: str
     pid: int = 0
@@ -82,6 +85,26 @@ def start_probation(system: System, servers: Sequence[Server]) -> None:
         )
 
 
+def end_probation(service: str, system: System) -> None:
+    """End the probation of a server, if one runs: the server is about to be stopped, which is no failure of it.
+
+    Servers that were changed together have one probation, which ends for all of them.
+    """
+    for name in system.names(str(PROBATION_RUN)):
+        path = f"{PROBATION_RUN}/{name}"
+        watched = _watched(system.read(path) or "")
+        if service in watched.values():
+            systemctl(system, "stop", f"{probation_of(next(iter(watched)))}.service")
+            system.remove(path)
+
+
+def _watched(text: str) -> dict[str, str]:
+    """Return the names of the servers that a probation watches, and their services; empty for a damaged input."""
+    with suppress(ValueError, LookupError, TypeError):
+        return {str(each["name"]): str(each["service"]) for each in json.loads(text)["input"]["servers"]}
+    return {}
+
+
 class Probe(Protocol):
     """Sends a server a prompt; see prove.probe."""
 
@@ -101,11 +124,12 @@ def watch(given: ProbationInput, system: System) -> str:
 def run_probation(servers: Sequence[Server], system: System, probe: Probe) -> str:
     """Probe servers by `probe`; see `watch`."""
     began = system.now()
+    first = {each.service: inspect(each, system).pid for each in servers}
     for at in PROBES:
         while system.now() < began + at:
             system.sleep(POLL)
             for each in servers:
-                state = inspect(each, system).state
+                state = settled(each, system, first[each.service]).state
                 if state == "stopped" or replaced(each, system):
                     return ""
                 if state == "died":
@@ -113,13 +137,25 @@ def run_probation(servers: Sequence[Server], system: System, probe: Probe) -> st
                     return roll_back(servers, each, f"it ended {seconds} after it had proved itself", system, probe)
         for each in servers:
             if why := probe_server(each, system, probe):
-                why = "it ended while it was probed" if inspect(each, system).state == "died" else why
+                state = settled(each, system, first[each.service]).state
+                if state == "stopped":
+                    return ""
+                why = "it ended while it was probed" if state == "died" else why
                 return roll_back(servers, each, f"{why}, {at} s after it had proved itself", system, probe)
     with system.lock("host", LOCK_WAIT, f"probation of {servers[0].service}"):
         for each in servers:
             if not replaced(each, system):
                 drop_before(each, system)
     return ""
+
+
+def settled(server: Server, system: System, pid: int = 0) -> Run:
+    """Return the state of a server, once it stops no more. One that a person restarted since `pid` ran is `stopped`."""
+    until = system.now() + STOPPING
+    while (found := inspect(server, system)).state == "stopping" and system.now() < until:
+        system.sleep(POLL)
+    restarted = found.state == "up" and found.pid and pid and found.pid != pid
+    return Run("stopped") if restarted or found.state == "stopping" else found
 
 
 def inspect(server: Server, system: System) -> Run:
@@ -136,6 +172,8 @@ def inspect_unit(server: Server, system: System) -> Run:
     if restarts or found.get("SubState") == "auto-restart" or found.get("Result") == "start-limit-hit":
         return Run("died")
     # With Restart=always, systemd leaves only a server down that a person stopped: "failed" if it had to be killed.
+    if found["ActiveState"] == "deactivating":
+        return Run("stopping")
     stopped = found["ActiveState"] in ("inactive", "failed")
     return Run("stopped") if stopped else Run("up", _number(found.get("MainPID", "")))
 
@@ -200,6 +238,8 @@ def roll_back(servers: Sequence[Server], failed: Server, why: str, system: Syste
     """
     system.report(f"{failed.service}: {why}; restoring the previous version")
     with system.lock("host", LOCK_WAIT, f"probation of {failed.service}") as waited:
+        if any(settled(each, system).state == "stopped" for each in servers):
+            return ""
         if waited and not _fails(failed, system, probe):
             return ""
         versions = [(each, read_version(system, each.kept, "before")) for each in servers]
@@ -234,11 +274,10 @@ def roll_back(servers: Sequence[Server], failed: Server, why: str, system: Syste
 
 
 def _fails(server: Server, system: System, probe: Probe) -> bool:
-    """Return whether a server still fails. Another run may have changed or stopped it while this program waited."""
-    state = inspect(server, system).state
-    if state == "stopped" or replaced(server, system):
+    """Return whether a server still fails. Another run may have changed it while this program waited."""
+    if replaced(server, system):
         return False
-    return state == "died" or bool(probe_server(server, system, probe))
+    return inspect(server, system).state == "died" or bool(probe_server(server, system, probe))
 
 
 def _restore_version(server: Server, before: Version, system: System, probe: Probe) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -14,7 +15,8 @@ from llamaherd.onhost.server_control import ControlInput, ControlledServer, Cont
 from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.onhost.verbs import find_verb
 from roles.serve.onhost.control import last_error, run_end, run_pause, run_resume, run_start, run_stop
-from roles.serve.onhost.model import RemovalInput
+from roles.serve.onhost.model import RemovalInput, Server
+from roles.serve.onhost.probation import start_probation
 from roles.serve.onhost.removal import run_removal
 from tests.support.played_host import File, Killed, PlayedHost
 from tests.support.recording import recording
@@ -38,6 +40,11 @@ def server(name: str) -> ControlledServer:
 def given(*names: str, anew: bool = False, seconds: int = HOUR) -> ControlInput:
     """Return the input of a verb."""
     return ControlInput(LOCK, tuple(map(server, names)), anew, seconds)
+
+
+def probed(name: str) -> Server:
+    """Return a server on probation."""
+    return Server(name, f"llama-{name}", "unit", "root", "spec", "try", "", 8001, 30, 30, (), {})
 
 
 def host(name: str) -> PlayedHost:
@@ -108,6 +115,47 @@ def test_a_failing_server_is_reported_with_its_own_last_error(name: str) -> None
     made.fates[instance_of(PLAN, name).spec] = "does not load"
     why = run_start(given(name), made, made).servers[name].why
     assert why.startswith("it is not healthy after 0 s")
+
+
+STOP = ["systemctl", "stop", "llama-chat.service"]
+
+
+@pytest.mark.parametrize("first", NAMES)
+@pytest.mark.parametrize(
+    "verb", [run_stop, run_pause, lambda *all: run_start(replace(given("chat"), anew=True), *all[1:])]
+)
+def test_a_stop_soon_after_an_update_ends_its_probation(verb: Verb, first: str) -> None:
+    """Also where the server was changed together with another one, which the probation is named after."""
+    made = recording(host("chat"))
+    servers = [probed(each) for each in sorted(NAMES, key=lambda each: each != first)]
+    start_probation(made, servers)
+    made.done.clear()
+    verb(given("chat"), made, made)
+    ended = ["systemctl", "stop", f"llamaherd-probation-{first}.service"]
+    assert made.done.index(ended) < made.done.index(STOP)
+    assert made.names("/run/llamaherd/probation") == []
+
+
+def test_a_server_of_another_probation_is_not_its_end() -> None:
+    made = recording(host("chat"))
+    start_probation(made, [probed("drafter")])
+    made.files["/run/llamaherd/probation/damaged.json"] = File('{"input": 7}')
+    run_stop(given("chat"), made, made)
+    assert made.names("/run/llamaherd/probation") == ["damaged.json", "llama-drafter.json"]
+
+
+def test_a_start_of_a_running_server_leaves_its_probation() -> None:
+    made = recording(host("chat"))
+    start_probation(made, [probed("chat")])
+    made.done.clear()
+    assert not run_start(given("chat"), made, made).servers["chat"].changed
+    assert ["systemctl", "stop", "llamaherd-probation-chat.service"] not in made.done
+
+
+def test_a_server_that_had_to_be_killed_is_stopped_and_not_failed() -> None:
+    made = recording(host("chat"))
+    run_stop(given("chat"), made, made)
+    assert made.done.index(STOP) < made.done.index(["systemctl", "reset-failed", "llama-chat.service"])
 
 
 JOURNAL = """\

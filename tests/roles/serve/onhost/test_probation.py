@@ -26,6 +26,9 @@ LIMITED = "ActiveState=failed\nSubState=failed\nResult=start-limit-hit\nNRestart
 STOPPED = "ActiveState=inactive\nSubState=dead\nResult=success\nNRestarts=0\nMainPID=0\n"
 KILLED = "ActiveState=failed\nSubState=failed\nResult=timeout\nNRestarts=0\nMainPID=0\n"
 """Stopped by a person while it streamed: it did not end in time, and systemd killed it."""
+STOPPING = "ActiveState=deactivating\nSubState=stop-sigterm\nResult=success\nNRestarts=0\nMainPID=4711\n"
+RESTARTED = "ActiveState=active\nSubState=running\nNRestarts=0\nMainPID=4720\n"
+LOADING = "ActiveState=activating\nSubState=start-post\nNRestarts=0\nMainPID=4720\n"
 OLD, NEW = "0000000000aa", "0000000000bb"
 KEPT, RELEASES = "/var/lib/llamaherd/kept", "/var/lib/llamaherd/releases"
 
@@ -196,6 +199,41 @@ def test_a_server_that_herd_stops_while_it_is_probed_is_left_alone() -> None:
     on.lock_until = 40
     assert watched(on) == ""
     assert not is_restored(on)
+
+
+def unchanged(on: Watched) -> bool:
+    """Return whether no version was rolled back, and neither record nor history contains a failure."""
+    failed = [on.entry("/var/lib/llamaherd/refused/llama-chat"), on.entry(f"{RELEASES}/8.json")]
+    return not any(failed) and on.ran == [] and on.read("/etc/llama-chat.unit") == "new unit"
+
+
+@pytest.mark.parametrize("text", [STOPPED, KILLED])
+@pytest.mark.parametrize("takes", [0, 2, 60])
+def test_a_stop_that_cuts_off_a_probe_is_no_failure(text: str, takes: float) -> None:
+    """The stop may have ended, and have released its lock, before the probe fails; or it may still last."""
+    at = 5.05
+    on = host(
+        unit=lambda now: UP if now < at else STOPPING if now < at + takes else text,
+        responses=lambda now: (0, "") if now < 5 else (1, "[Errno 111] Connection refused"),
+    )
+    assert watched(on) == ""
+    assert on.probes
+    assert unchanged(on)
+
+
+def test_a_stop_that_begins_once_a_failure_was_found_is_left_alone() -> None:
+    """The server fails its probes, and a person stops it while the probation waits for the lock."""
+    on = host(unit=from_second(8, KILLED), responses=lambda _: (1, "HTTP 500"))
+    on.lock_until = 40
+    assert watched(on) == ""
+    assert unchanged(on)
+
+
+@pytest.mark.parametrize("text", [RESTARTED, LOADING])
+def test_a_server_that_a_person_restarts_is_left_alone(text: str) -> None:
+    on = host(unit=from_second(3, text), responses=lambda now: (0, "") if now < 3 else (1, "HTTP 503: it loads"))
+    assert watched(on) == ""
+    assert unchanged(on)
 
 
 def test_systemd_that_does_not_respond_rolls_nothing_back() -> None:
