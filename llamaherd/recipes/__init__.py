@@ -206,7 +206,7 @@ def _document(path: Path, document: Document, depth: int) -> Recipe:
     composed = "compose" in map(str, document.reader)
     kind = "compose" if composed else kind_of(Path(document.name), text.chars)
     if PurePath(document.name).suffix in _SHELL_SUFFIXES or re.search(r"^\[Service\]\s*$", text.chars, re.MULTILINE):
-        return shell.check_run(path, text.chars, text, {})
+        return shell.reader_of(path, text.chars).read(text)
     if text.chars and kind not in (None, "inventory", "shell") and depth < _DEEPEST:
         try:
             return _moved(path, _with_documents(path, _of_kind(kind, path, text.chars), depth + 1), text)

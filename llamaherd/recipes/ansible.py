@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from llamaherd.diagnostics.findings import InventoryError, Place
+from llamaherd.inventory.yaml_file import TOO_LARGE, Path_, parse_yaml
 from llamaherd.inventory.yaml_file import Document as YamlDocument
-from llamaherd.inventory.yaml_file import Path_, parse_yaml
 from llamaherd.recipes import containers, shell
 from llamaherd.recipes.commands import Document, Position, Text, Word, positioned, split, word_of, yaml_text_at
 from llamaherd.recipes.compose_service import as_list, as_mapping, variables_of
@@ -51,13 +51,13 @@ def check_text(file: Path, text: str) -> Recipe:
         raise InventoryError(
             [replace(each, place=place, edits=()) for each, place in zip(error.findings, places, strict=True)]
         ) from None
-    return _Reader(file, text, document, positioned(whole), above).tasks((), document.data, 0)
+    return _Reader(file, shell.reader_of(file, text), document, positioned(whole), above).tasks((), document.data, 0)
 
 
 @dataclass(frozen=True)
 class _Reader:
     file: Path
-    text: str
+    reader: shell.Reader
     document: YamlDocument
     whole: Text
     above: int
@@ -69,6 +69,10 @@ class _Reader:
         if depth > _DEEPEST:
             return recipe
         for step, below in value.items() if isinstance(value, dict) else enumerate(as_list(value)):
+            if len(recipe.servers) >= shell.MOST_SERVERS:
+                message = f"{shell.MOST_SERVERS} servers are started up to this line: the rest is not checked"
+                place = Place(self.file, *self._at((*path, step)))
+                return recipe + Recipe((TOO_LARGE.at(place, message, "cut it into several files"),))
             name = str(step).rpartition(".")[2] if isinstance(value, dict) else ""
             if name in _WRITING or name in _RUNNING or name in _CONTAINERS or name == "template":
                 recipe += self._task(name, (*path, step), below)
@@ -99,15 +103,15 @@ class _Reader:
         argv = given.get("argv")
         if isinstance(argv, list):
             words = tuple(word_at(str(each), self._at((*path, "argv", at))) for at, each in enumerate(argv))
-            return shell.check_words(self.file, self.text, words)
+            return self.reader.check_words(words)
         key = "cmd" if "cmd" in given else "_raw_params"
         line = value if isinstance(value, str) else given.get(key)
         if not isinstance(line, str):
             return Recipe()
         text = self._text(path if line is value else (*path, key), line)
         if name == "command":
-            return shell.check_words(self.file, self.text, tuple(word_of(raw) for raw, _ in split(text)))
-        return shell.check_run(self.file, self.text, text, {})
+            return self.reader.check_words(tuple(word_of(raw) for raw, _ in split(text)))
+        return self.reader.fresh().read(text)
 
     def _container(self, path: Path_, given: dict[str, Any]) -> Recipe:
         if not isinstance(given.get("image"), str):

@@ -13,7 +13,7 @@ from llamaherd.inventory.yaml_file import UNREADABLE
 from llamaherd.recipes import containers, shell
 from llamaherd.recipes.commands import EMPTY, Document, Text, Word, interpolated, joined, positioned, split, word_of
 from llamaherd.recipes.containers import Container
-from llamaherd.recipes.recipe import NOT_READ, Recipe, engine_at, engine_of
+from llamaherd.recipes.recipe import NOT_READ, Recipe
 
 _NAME = re.compile(r"(?:[\w-]+\.)?(?:docker|container)file(?:\.[\w.-]+)?")
 _FIRST = re.compile(r"\A(?:[ \t]*(?:#[^\n]*|ARG[^\n]*)?\n)*FROM[ \t]+\S", re.IGNORECASE)
@@ -29,7 +29,7 @@ def is_dockerfile(name: str, text: str) -> bool:
 
 def check_text(file: Path, text: str) -> Recipe:
     """Return the recipe of a Dockerfile."""
-    return _Reader(file, text).read()
+    return _Reader(file, text, shell.reader_of(file, text)).read()
 
 
 @dataclass
@@ -50,6 +50,7 @@ class _Stage:
 class _Reader:
     file: Path
     text: str
+    reader: shell.Reader
     stages: dict[str, _Stage] = field(default_factory=dict)
     stage: _Stage | None = None
     all: list[_Stage] = field(default_factory=list)
@@ -90,9 +91,8 @@ class _Reader:
         """Return a container of a stage. GPUs, mounts and ports are given to it by others."""
         # Options of the build are variables of the build alone.
         environment = {name: word for name, word in stage.environment.items() if not re.match(r"GGML_(?!CUDA_)", name)}
-        engine = engine_of(self.text) or engine_at(self.file.absolute())
         image, command, entrypoint = stage.image, stage.command, stage.entrypoint
-        return Container(image, command, entrypoint, environment=environment, engine=engine, built=True)
+        return Container(image, command, entrypoint, environment=environment, engine=self.reader.engine, built=True)
 
     def _from(self, rest: Text) -> None:
         words = [raw for raw, _ in split(interpolated(rest, self.outside)) if not raw.chars.startswith("--")]
@@ -132,8 +132,8 @@ class _Reader:
             last = rest.chars.rstrip().rfind("\n")
             rest = rest.cut(first, max(first, last))
         elif listed := self._listed(rest):
-            return shell.check_words(self.file, self.text, listed)
-        recipe = shell.check_run(self.file, self.text, rest, stage.variables)
+            return self.reader.check_words(listed)
+        recipe = self.reader.fresh().read(rest, stage.variables)
         return Recipe(recipe.findings, documents=recipe.documents)
 
     def _started(self, rest: Text) -> tuple[Word, ...]:

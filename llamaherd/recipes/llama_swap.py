@@ -39,7 +39,7 @@ def has_keys(text: str) -> bool:
 
 def check_text(file: Path, text: str) -> Recipe:
     """Return the recipe of a config.yaml's commands. Raise InventoryError for a text that is not YAML."""
-    reader = _Reader(parse_yaml(file, text), positioned(text), text)
+    reader = _Reader(parse_yaml(file, text), positioned(text), shell.reader_of(file, text))
     recipe = Recipe()
     for number, (name, model) in enumerate(as_mapping(reader.document.data.get("models")).items()):
         if number == MOST_SERVERS:
@@ -71,7 +71,7 @@ SWAP_REFUSED = Rule(
 class _Reader:
     document: Document
     whole: Text
-    text: str
+    reader: shell.Reader
 
     def model(self, path: Path_, model: dict[str, Any], number: int) -> Recipe:
         """Return the recipe of one model."""
@@ -84,7 +84,7 @@ class _Reader:
         ends = next((at for at, word in enumerate(words) if str(word) in _OPERATORS), len(words))
         settings = dict(self._settings(path, model))
         recipe = Recipe((*self._wiring(path, model, body), *self._unread(path, model, words[ends:])))
-        return recipe + shell.check_command(self.document.file, self.text, Command(words[:ends], settings))
+        return recipe + self.reader.checked(Command(words[:ends], settings), ())
 
     def _unread(self, path: Path_, model: dict[str, Any], rest: tuple[Word, ...]) -> Iterator[Finding]:
         """Report syntax that llama-swap reads otherwise than intended."""

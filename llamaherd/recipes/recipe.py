@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule
@@ -132,7 +132,7 @@ class ServerCommand:
 
 def base_name(path: str) -> str:
     """Return `llama-server` for `./build/bin/llama-server` and for `llama-server.exe`."""
-    return PurePosixPath(path.replace("\\", "/")).name.removesuffix(".exe")
+    return path.replace("\\", "/").rstrip("/").rpartition("/")[2].removesuffix(".exe")
 
 
 def engine_of(text: str) -> EngineName | None:

@@ -246,7 +246,7 @@ _DETACHING = {"nohup", "screen", "tmux", "setsid"}
 
 def check_text(file: Path, text: str) -> Recipe:
     """Return the recipe of a shell script, a systemd unit, or bare flags."""
-    reader = _reader_of(file, text)
+    reader = reader_of(file, text)
     recipe = reader.read(unixed(positioned(text.removeprefix("\ufeff"))))
     if text.startswith("#!") and "\r\n" in text:
         message = "lines end as on Windows: Linux reads the last character of each as a part of its command"
@@ -260,38 +260,22 @@ def check_excerpts(file: Path, text: str, excerpts: Iterable[Text]) -> Recipe:
     Unlike in a script, successive lines of an excerpt need not be one command, and bare flags may be another program's.
     """
     engine = engine_at(file.absolute()) or engine_of(text)
-    reader = _Reader(file, engine, recipe_version(text), built_of(text), excerpts=True)
+    reader = Reader(file, engine, recipe_version(text), built_of(text), excerpts=True)
     recipe = Recipe()
     for excerpt in excerpts:
         recipe += reader.read(unixed(excerpt))
     return recipe
 
 
-def check_command(file: Path, text: str, command: Command) -> Recipe:
-    """Return the recipe of one command in a file of another kind, whose whole text is `text`."""
-    return _reader_of(file, text).checked(command, ())
-
-
-def _reader_of(file: Path, text: str) -> _Reader:
+def reader_of(file: Path, text: str) -> Reader:
     """Return a reader of a file that is no page; its text, or else its name, names the engine."""
     engine = engine_of(text) or engine_at(file.absolute())
-    return _Reader(file, engine, recipe_version(text), built_of(text))
-
-
-def check_run(file: Path, text: str, script: Text, known: Mapping[str, str]) -> Recipe:
-    """Return the recipe of a script in a file of another kind, which sets variables for it."""
-    return _reader_of(file, text).read(script, known)
-
-
-def check_words(file: Path, text: str, words: tuple[Word, ...]) -> Recipe:
-    """Return the recipe of one command that no shell reads, in a file of another kind."""
-    place = CommandPlace(file, _reader_of(file, text).engine, "", recipe_version(text))
-    return Recipe(tuple(place.check(Command(words)))) + check_command(file, text, Command(words))
+    return Reader(file, engine, recipe_version(text), built_of(text))
 
 
 @dataclass
-class _Reader:
-    """The state of a reader, which the excerpts of a page share."""
+class Reader:
+    """A reader of commands: what the file says of its engine, and the state that the excerpts of a page share."""
 
     file: Path
     engine: EngineName | None
@@ -309,6 +293,15 @@ class _Reader:
     """The files that a script writes, by their paths."""
     everything: bool = False
     """Whether `set -a` exports all variables."""
+
+    def fresh(self) -> Reader:
+        """Return a reader for another shell of the same file."""
+        return Reader(self.file, self.engine, self.version, self.built)
+
+    def check_words(self, words: tuple[Word, ...]) -> Recipe:
+        """Return the recipe of one command that no shell reads."""
+        place = CommandPlace(self.file, self.engine, "", self.version)
+        return Recipe(tuple(place.check(Command(words)))) + self.checked(Command(words), ())
 
     def read(self, text: Text, known: Mapping[str, str] | None = None) -> Recipe:
         """Return the recipe of a text; files that it writes and that neither a shell nor systemd reads are left."""

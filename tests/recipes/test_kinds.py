@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -310,3 +311,21 @@ def test_the_name_of_a_file_names_its_engine(tmp_path: Path) -> None:
     (tmp_path / "ik_llama.yaml").write_text(text, encoding="utf-8")
     (server,) = understand(tmp_path / "ik_llama.yaml").servers
     assert server.kind == "ik_llama.cpp"
+
+
+LONG = {
+    "Dockerfile": "FROM x\n" + "RUN cmake -B b -DGGML_CUDA=ON && echo a\n" * 3000,
+    "play.yml": "- hosts: a\n  tasks:\n" + "    - shell: llama-server -m a -c 4096 --no-mmap\n" * 2500,
+    "start.sh": "#!/bin/sh\n" + "llama-server -m /m/a.gguf -c 4096 -ngl 99\n" * 2900,
+    "arrays.sh": "#!/bin/sh\n" + 'A=("${A[@]}" -c 1)\n' * 100 + 'llama-server "${A[@]}"\n' * 3000,
+    "compose.yaml": "services:\n" + "".join(f"  a{n}: {{extends: a{n + 1}, image: x}}\n" for n in range(3000)),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_long_file_is_read_soon(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_text(LONG[name], encoding="utf-8")
+    start = time.process_time()
+    understand(file)
+    assert time.process_time() - start < 5
