@@ -179,17 +179,14 @@ def _asked(service: Service, called: str) -> Iterator[tuple[str, str, Severity]]
 
 def _ports(document: Document, first: Service, second: Service) -> Iterator[Finding]:
     """Report ports of the host that two services publish."""
+    taken: dict[tuple[str, bool], list[str]] = {}
+    for port in first.container.ports if first.container else ():
+        taken.setdefault((port.host, port.text.endswith("/udp")), []).append(port.address)
     for port in second.container.ports if second.container else ():
-        for other in first.container.ports if first.container else ():
-            same = port.host == other.host and whole_number(port.host) is not None
-            if (
-                same
-                and _overlap(port.address, other.address)
-                and port.text.endswith("/udp") == other.text.endswith("/udp")
-            ):
-                message = f"port {port.host} of the host is `{first.name}`'s already: the second does not start"
-                place = Place(document.file, *port.start)
-                yield WANTED_TWICE.at(place, message, "publish each on a port of its own")
+        addresses = dict.fromkeys(taken.get((port.host, port.text.endswith("/udp")), ()))
+        if whole_number(port.host) is not None and any(_overlap(port.address, other) for other in addresses):
+            message = f"port {port.host} of the host is `{first.name}`'s already: the second does not start"
+            yield WANTED_TWICE.at(Place(document.file, *port.start), message, "publish each on a port of its own")
 
 
 def _shares(document: Document, first: Service, second: Service) -> Iterator[Finding]:
