@@ -334,7 +334,11 @@ class Shell:
         pieces = self._start_program(program, document, events, patience, keep=keep)
         for stream, text in self._lines(pieces, patience):
             events.hear(stream, text)
-        return self._ended(patience)
+        code = self._ended(patience)
+        unfinished = not (events.finished or events.error)
+        if problem := lost(self._connect, code, "", unfinished=unfinished):
+            raise problem
+        return code
 
     def converse(self, verb: str, given: object, patience: Patience) -> Iterator[str]:
         """Yield the lines of a verb that reads commands until this generator is closed.
@@ -528,7 +532,7 @@ class Shell:
         """Raise RemoteError if the connection was lost before the script ended."""
         code = self._ended(patience)
         ended = code == SSH_ENDED and self._shared is not None and not is_open(self._shared)
-        if problem := lost(self._connect, code, self._err.decode(errors="replace"), shared_ended=ended):
+        if problem := lost(self._connect, code, self._err.decode(errors="replace"), unfinished=ended):
             raise problem
 
     def _ended(self, patience: Patience) -> int:

@@ -225,16 +225,18 @@ def not_started(connect: Connect, code: int, err: str, out: str) -> RemoteError:
     )
 
 
-def lost(connect: Connect, code: int, err: str, *, shared_ended: bool = False) -> RemoteError | None:
+def lost(connect: Connect, code: int, err: str, *, unfinished: bool = False) -> RemoteError | None:
     """Return the error of a connection that was lost before the script ended; None if it was not lost.
 
-    If a shared connection has ended, the client prints nothing.
+    The client may print nothing, as one that was killed (`code` is negative then), or one whose shared connection has
+    ended. `unfinished`: the script has certainly not ended by itself.
     """
-    if code != SSH_ENDED or connect.host == LOCAL or not (shared_ended or any(sign in err for sign in _LOST)):
+    ended = code < 0 or (code == SSH_ENDED and (unfinished or any(sign in err for sign in _LOST)))
+    if not ended or connect.host == LOCAL:
         return None
     return RemoteError(
-        f"the connection to {place(connect)} was lost while a command ran",
-        "check that the host is up, then run the command again: it resumes what this run began",
+        f"the connection to {place(connect)} was lost while a command ran, which may still run there",
+        "check that the host is up, then run the command again: it waits for the end of that, and resumes",
     )
 
 

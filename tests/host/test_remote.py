@@ -151,6 +151,48 @@ def test_a_connection_that_is_lost_is_no_failure_of_the_script() -> None:
     assert lost(DUO, 1, "Broken pipe") is None
 
 
+@pytest.mark.parametrize(("code", "unfinished"), [(-9, False), (-15, False), (255, True)])
+def test_a_client_that_was_killed_has_lost_its_connection(code: int, unfinished: bool) -> None:
+    error = lost(DUO, code, "", unfinished=unfinished)
+    assert error
+    assert "the connection to duo.lan was lost" in error.message
+    assert "run the command again: it waits" in error.help
+    assert lost(HERE, code, "", unfinished=unfinished) is None
+
+
+OTHER = Connect(host="duo.lan")
+CLIENT = """\
+echo 'llamaherd: a shell is there'
+while read -r line; do case $line in *'llamaherd: go'*) break ;; esac; done
+echo 'llamaherd: go'
+cat >/dev/null
+echo '{"event":"progress","text":"starting llama-chat"}'
+"""
+"""A client of SSH that logs in, and whose host runs the program."""
+
+
+@pytest.mark.usefixtures("starts_processes")
+@pytest.mark.parametrize("end", ["kill -9 $$", "kill -15 $$", "exit 255"])
+def test_a_connection_that_is_killed_while_a_verb_runs_is_lost(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client prints nothing then, and neither does the verb."""
+    monkeypatch.setattr(remote, "argv", lambda *_, **__: ["sh", "-c", CLIENT + end])
+    heard: list[str] = []
+    events = Events(lambda _, line: heard.append(line))
+    with Shell(OTHER, fresh=True) as shell, pytest.raises(RemoteError, match="the connection to duo"):
+        shell.run_program(packed_program(), b"{}", events, Patience.within(20))
+    assert heard == ["starting llama-chat\n"]
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_a_verb_that_has_failed_is_no_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = """echo '{"event":"error","message":"no room","help":"","log":[]}'; exit 255"""
+    monkeypatch.setattr(remote, "argv", lambda *_, **__: ["sh", "-c", CLIENT + failed])
+    events = Events(lambda *_: None)
+    with Shell(OTHER, fresh=True) as shell:
+        assert shell.run_program(packed_program(), b"{}", events, Patience.within(20)) == 255
+    assert events.error == ("no room", "")
+
+
 @pytest.mark.usefixtures("starts_processes")
 def test_a_port_that_is_declared_is_in_the_way_out() -> None:
     declared = DUO.model_copy(update={"port": 2222})
