@@ -199,7 +199,7 @@ UNCOUNTED = Rule(
       coder: {extra_args: [--lora, /srv/adapters/code.gguf]}
     """,
     fix="""
-    keep as much of the GPUs free as the file has bytes. A projector that `mmproj` of a model names is counted.
+    keep as much of the GPUs, or of the RAM without a GPU, free as the file has bytes. A projector that `mmproj` of a model names is counted.
     """,
     severity="warning",
     sometimes=("note",),
@@ -216,10 +216,11 @@ def check_uncounted_memory(subject: RigContext) -> Iterator[Finding]:
         for option in uncounted_option(line):
             if option.flag not in known:
                 message = f"the memory of {option} is not counted: its size is unknown"
-                yield UNCOUNTED.at(_place(subject, name, line, option), message, _instead(option))
+                help_ = _instead(option, gpus=subject.rig.gpus is not None)
+                yield UNCOUNTED.at(_place(subject, name, line, option), message, help_)
         if facts.header and isinstance(facts.fault, UncountedError):
             message = f"the memory of `{name}` is not calculated: {facts.fault}"
-            help_ = "check `nvidia-smi` and `free -m` once it runs"
+            help_ = f"check {'`nvidia-smi` and ' if subject.rig.gpus else ''}`free -m` once it runs"
             yield UNCOUNTED.at(_place(subject, name, line, facts.fault.option), message, help_, "note")
 
 
@@ -231,10 +232,11 @@ def _place(subject: RigContext, name: str, line: CommandLine, option: Option) ->
     return subject.document.word((*where, "extra_args"), instance.extra_args, option.index - line.keys)
 
 
-def _instead(option: Option) -> str:
+def _instead(option: Option, *, gpus: bool) -> str:
     spellings = set(option.flag.spellings)
     if "--mmproj" in spellings:
-        return "keep as much of the first GPU free as its file has bytes; `mmproj` of a model with `hf` is counted"
+        memory = "the first GPU" if gpus else "the RAM"
+        return f"keep as much of {memory} free as its file has bytes; `mmproj` of a model with `hf` is counted"
     if "--rpc" in spellings:
         return "the memory on the other host is not subtracted here: the figures are too large"
-    return "keep as much of the GPUs free as its file has bytes"
+    return f"keep as much of the {'GPUs' if gpus else 'RAM'} free as its file has bytes"

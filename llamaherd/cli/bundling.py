@@ -229,4 +229,4 @@ def _print_content(output: Path, files: Mapping[str, str], keep_names: bool) -> 
     for path, text in files.items():
         echo(f"  {path}  {show_size(len(text))}")
     names = "names and addresses are in it" if keep_names else "names and addresses are placeholders"
-    echo(f"secrets are left out, {names}; nothing was sent: read it before you share it")
+    echo(f"secrets are left out, {names}; nothing was sent: read it before you share it", fit=True)

@@ -37,6 +37,8 @@ _VALUES = {"--lock-wait": "write seconds, such as `--lock-wait 600`", "--to": "`
 """Options with a help for each invalid value."""
 _NAMING = ("-l", "--host", "--hosts", "--rig", "--target")
 """Options with which other tools name hosts."""
+_END = re.compile(r"(?<=[( ])(?:(?P<length>\d+[smhd])|\d\d?:\d\d)(?=[) ])", re.ASCII)
+"""The length or the end of a pause, as a further argument."""
 _OPTION = re.compile(r"--?[a-z-]{1,20}")
 _HYPHENS = "\u2010-\u2015\u2212\ufe58\ufe63\uff0d"
 _DASHES = re.compile(rf"(?=-*[{_HYPHENS}])[-{_HYPHENS}]+([A-Za-z][\w-]*)(=.*)?", re.DOTALL)
@@ -56,6 +58,8 @@ def usage_help(error: click.UsageError) -> str:
     if error.message.startswith("Got unexpected extra argument"):
         if command.name == "lock":
             return "`herd lock` is for the whole fleet; `herd lock --upgrade NAME` moves one version"
+        if command.name == "pause" and (end := _END.search(error.message)):
+            return f"write `--{'for' if end['length'] else 'until'} {end[0]}`"
         if any(each.name == "target" for each in command.params):
             return "write rig and instance as one word: `attic/chat`"
     return ""

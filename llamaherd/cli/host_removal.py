@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 
@@ -131,7 +131,7 @@ def show_removal(found: Removal) -> None:
     """Print what goes, and what stays."""
     there, rig = found.installed, found.rig.rig
     named = [("unit", each) for each in there.units] + [("container", each) for each in there.containers]
-    rows = [change_row(each) for each in found.preview.changes]
+    rows = [change_row(replace(each, reasons=())) for each in found.preview.changes]  # the command is the reason
     rows += [_row(f"{kind} {name}") for kind, name in named]
     if found.stored:
         rows += [_row(f"account {name}") for name in there.accounts]

@@ -13,7 +13,7 @@ from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, read_or_exit
 from llamaherd.cli.open import OpenOptions
 from llamaherd.cli.targets import find_target
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.fleet.chat import ChatServer
+from llamaherd.fleet.chat import ChatServer, explain_refusal
 from llamaherd.fleet.page import require_page
 from llamaherd.host.tunnel import Tunnel, is_free, steady_port
 from llamaherd.inventory.schema import LOCAL
@@ -45,7 +45,7 @@ def _open(server: ChatServer, options: OpenOptions) -> None:
         try:
             require_page(Target(tunnel.url, server.key()), server.name)
         except UserError as error:
-            raise tunnel.failure() or error from None
+            raise explain_refusal(server, tunnel.failure()) or error from None
         click.echo(tunnel.url)
         if key := server.instance.endpoint.key:
             place = f"in {key.file}" if key.file else f"the value of {key.env}"

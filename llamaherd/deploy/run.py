@@ -42,8 +42,9 @@ CONNECTOR = "llamaherd"
 """The name of our connector in pyproject.toml."""
 
 INTERRUPTED = (
-    "\ninterrupted; a step that runs on a host finishes or is rolled back there; run the command again to resume\n"
+    "\ninterrupted: run the command again to resume\na step that runs on a host finishes or is rolled back there\n"
 )
+"""Two lines, each of which fits a terminal: a handler of a signal wraps no text."""
 
 SHOW_CURSOR = "\x1b[?25h"
 """Ends what a live line does to a terminal (DECTCEM)."""

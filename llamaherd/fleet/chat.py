@@ -6,11 +6,14 @@ import base64
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.tunnel import Tunnel
+from llamaherd.host.protocol import query_verb
+from llamaherd.host.remote import Remote, RemoteError
+from llamaherd.host.tunnel import NotListeningError, Tunnel
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import Connect
 from llamaherd.measure.client.http_client import (
@@ -23,6 +26,7 @@ from llamaherd.measure.client.http_client import (
     request_json,
     stream_answer,
 )
+from llamaherd.onhost.pauses import Pauses, PausesInput
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.plan.plan import instances_of
 from llamaherd.plan.task import require_chats
@@ -30,6 +34,9 @@ from llamaherd.text.textfile import UnreadableError, read_bytes
 
 PATIENCE = Patience(first=900, silence=180, total=3600)
 """A model may have to be loaded, and a long prompt takes minutes."""
+
+_PAUSES_SECONDS = 30
+_DAY = 86_400
 
 MOST_IMAGE = 32 << 20
 """Bytes of an image."""
@@ -184,7 +191,7 @@ class Chat:
     def _error(self, failure: Failure) -> UserError:
         """Return the error of a failed request. If the connection failed, the next request opens a new one."""
         if failure.why in ("unreachable", "cut", "late") and self._tunnel:
-            reason = self._tunnel.failure()
+            reason = explain_refusal(self._server, self._tunnel.failure())
             self._opened.close()
             self._tunnel = None
             if reason:
@@ -196,6 +203,22 @@ class Chat:
             "empty": "raise --max-tokens, or see the server's log",
         }
         return UserError(f"{self._server.name}: {failure.message}", fixes.get(failure.why, failure.help))
+
+
+def explain_refusal(server: ChatServer, error: UserError | None) -> UserError | None:
+    """Return that the server is paused, if its host refused the connection and reports a pause; else the error."""
+    if not isinstance(error, NotListeningError):
+        return error
+    try:
+        found = query_verb(Remote(server.connect), "llamaherd.pauses.read", PausesInput(), Pauses, _PAUSES_SECONDS)
+    except RemoteError:
+        return error
+    left = found.left.get(server.instance.service.removeprefix("llama-"))
+    if left is None:
+        return error
+    end = datetime.now() + timedelta(seconds=left)
+    shown = end.strftime("%H:%M" if left < _DAY else "%Y-%m-%d %H:%M")
+    return UserError(f"{server.name} is paused until {shown}", f"start it now with `herd resume {server.name}`")
 
 
 def _vision(props: JsonResponse) -> object:

@@ -27,6 +27,10 @@ _FIRST_PORT, _PORTS = 20_000, 10_000
 """Ports below those that systems give to programs by themselves."""
 
 
+class NotListeningError(UserError):
+    """The host has refused a connection to the port of the server."""
+
+
 class Tunnel:
     """A tunnel to a server that listens on its host: from `with` to its end, `url` leads to the server.
 
@@ -86,7 +90,7 @@ class Tunnel:
         if prohibited := forwarding_error(self._connect, complaints):
             return prohibited
         if any(_REFUSED in line for line in complaints):
-            return UserError(
+            return NotListeningError(
                 f"no server listens on port {self._endpoint.port} of {place(self._connect)}",
                 "see its state with `herd status`, and start it with `herd up`",
             )

@@ -172,9 +172,8 @@ def _last_run(rig: str, facts: DoctorFacts) -> Diagnosis:
     at = f"release {facts.release.number}, {release.at[:16].replace('T', ' ')} UTC, by {release.origin.who}"
     if release.failed:
         more = f" (and {len(release.failed) - 1} more)" if len(release.failed) > 1 else ""
-        return Diagnosis(
-            "last run", "wrong", f"{at}, failed: {release.failed[0]}{more}", f"`herd up {rig}` tries again"
-        )
+        fix = f"fix the cause and run `herd up {rig}`, or try the same again with `herd up {rig} --retry`"
+        return Diagnosis("last run", "wrong", f"{at}, failed: {release.failed[0]}{more}", fix)
     return Diagnosis("last run", "ok", at)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import get_args
@@ -30,10 +31,21 @@ def inspect_hardware(connect: Connect) -> FoundHost:
     try:
         found = query_verb(Remote(connect), "llamaherd.hardware.inspect", HardwareInput(), FoundHost, INIT_SECONDS)
     except NoPythonError as error:
-        install = "install python3 there (`apt-get install python3`), then run `herd init` again"
+        install = f"install it: `{_install_command(connect)}`, then run `herd init` again"
         raise ScaffoldError(error.message, install if error.installable else error.help) from None
     refuse_unfit(checked_hardware(found), "this machine" if connect.host == LOCAL else connect.host)
     return found
+
+
+def _install_command(connect: Connect) -> str:
+    """Return the command that installs python3 on a host. A new machine has no package lists yet."""
+    sudo = "" if connect.user == "root" else "sudo "
+    install = f"{sudo}apt-get update && {sudo}apt-get install -y python3"
+    if connect.host == LOCAL:
+        return install
+    options = [*(["-p", str(connect.port)] if connect.port else []), *(["-i", str(connect.key)] if connect.key else [])]
+    host = f"{connect.user}@{connect.host}" if connect.user else connect.host
+    return shlex.join(["ssh", *options, host, install])
 
 
 def refuse_unfit(found: FoundHost, host: str) -> None:

@@ -53,7 +53,7 @@ def shown(found: Removal, capsys: pytest.CaptureFixture[str]) -> tuple[list[str]
 def test_services_go_and_the_rest_is_named_with_its_size(capsys: pytest.CaptureFixture[str]) -> None:
     goes, stays = shown(replace(FOUND, preview=Preview((REMOVE_CHAT,)), installed=INSTALLED), capsys)
     assert goes == [
-        "  - chat  it is not declared",
+        "  - chat",
         "  - unit llamaherd-fetch.service",
         "  - container llamaherd-beside-x",
     ]

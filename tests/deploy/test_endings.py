@@ -48,6 +48,7 @@ def test_a_signal_ends_a_run_with_a_sentence(tmp_path: Path, ending: signal.Sign
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + ending
     assert errors == INTERRUPTED
+    assert max(map(len, errors.splitlines())) < 80
 
 
 def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:

@@ -233,6 +233,8 @@ WORDS = {
     "an hour of the clock": ("pause duo --until 10pm", "`10pm` is no time", "write it like 22:00"),
     "a pause without an end": ("pause duo", "give the end of the pause", "--until 22:00, or --for 3h"),
     "a pause with two ends": ("pause duo --for 3h --until 22:00", "--until and --for both", "leave out one of them"),
+    "the length of a pause": ("pause duo/chat 1m", "Got unexpected extra argument (1m)", "write `--for 1m`"),
+    "the end of a pause": ("pause duo 22:00", "Got unexpected extra argument (22:00)", "write `--until 22:00`"),
     "a URL to measure": ("bench http://duo.lan:8003", "a server by its URL", "write --url http://duo.lan:8003"),
     "a duration without a unit": ("bench duo/chat --time 5", "'5' is not a time", "such as 90s or 3m"),
     "a model that does not exist": ("fit no.gguf", "there is no file no.gguf", "check the path"),

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.fleet.chat import Chat, ChatServer, Reply, chat_server, image_url, user_message
+from llamaherd.fleet.chat import (
+    Chat,
+    ChatServer,
+    Reply,
+    chat_server,
+    explain_refusal,
+    image_url,
+    user_message,
+)
+from llamaherd.host.remote import RemoteError
+from llamaherd.host.tunnel import NotListeningError
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.measure.client.http_client import Patience
+from llamaherd.onhost.pauses import Pauses
 from tests.bench.played import CHUNKED, END, PLAIN, Part, Played, chunk, delta, event, last
 from tests.support.gateway import free_port
 from tests.support.rigs import changed, cpu_rig, planned
@@ -162,6 +174,28 @@ def test_without_a_server_the_port_is_named(connect: Connect) -> None:
         sent(at(connect, port))
     with pytest.raises(UserError, match="box/chat: the server cannot be reached: Connection refused"):
         sent(at(Connect(host=LOCAL), port))
+
+
+@pytest.mark.parametrize(("left", "shown"), [(600.0, r"\d\d:\d\d"), (200_000.0, r"\d{4}-\d\d-\d\d \d\d:\d\d")])
+def test_a_paused_server_is_no_server_to_repair(left: float, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llamaherd.fleet.chat.query_verb", lambda *_: Pauses({"chat": left}))
+    server, refused = at(Connect(host="box.lan"), 8080), NotListeningError("no server listens", "start it")
+    found = explain_refusal(server, refused)
+    assert found
+    assert re.fullmatch(f"box/chat is paused until {shown}", found.message)
+    assert found.help == "start it now with `herd resume box/chat`"
+    assert explain_refusal(at(Connect(host="box.lan"), 8080, "drafter"), refused) is refused
+    other = UserError("the SSH server forwards no ports", "allow it")
+    assert explain_refusal(server, other) is other
+
+
+def test_a_host_that_reports_no_pauses_does_not_hide_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def query(*_: object) -> NoReturn:
+        raise RemoteError("box.lan cannot be reached", "is it on?")
+
+    monkeypatch.setattr("llamaherd.fleet.chat.query_verb", query)
+    refused = NotListeningError("no server listens", "start it")
+    assert explain_refusal(at(Connect(host="box.lan"), 8080), refused) is refused
 
 
 def test_an_ssh_server_that_forwards_no_ports_is_named(server: Played) -> None:

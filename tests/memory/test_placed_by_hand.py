@@ -337,6 +337,17 @@ def test_what_is_not_counted_is_said(keys: dict[str, Any], at: str, tmp_path: Pa
     assert any(at in doubt for doubt in estimate_memory(rig, held).doubts)
 
 
+def test_a_rig_without_gpus_has_no_gpu_to_keep_free(tmp_path: Path) -> None:
+    rig = declared({"kind": "llama.cpp", "release": "b11434"}, extra_args=["--lora", "/srv/lora.gguf"])
+    rig.pop("gpus")
+    rig["instances"]["chat"].pop("on")
+    file = tmp_path / "rig.yaml"
+    file.write_text(yaml.safe_dump(rig, sort_keys=False), encoding="utf-8")
+    context = RigContext(rig_facts(Rig.model_validate(rig), {}), read_yaml(file))
+    (finding,) = check_uncounted_memory(context)
+    assert finding.help == "keep as much of the RAM free as its file has bytes"
+
+
 @pytest.mark.parametrize(
     ("engine", "arguments"),
     [

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from unittest.mock import patch
 
 import pytest
@@ -283,14 +283,26 @@ def test_hardware_that_no_host_can_have_is_refused(found: FoundHost) -> None:
         checked_hardware(found)
 
 
-def test_a_host_without_python(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("connect", "command"),
+    [
+        ({"host": "duo.lan"}, "ssh duo.lan 'sudo apt-get update && sudo apt-get install -y python3'"),
+        (
+            {"host": "duo.lan", "user": "root", "port": 2222, "key": "/keys/duo"},
+            "ssh -p 2222 -i /keys/duo root@duo.lan 'apt-get update && apt-get install -y python3'",
+        ),
+        ({"host": LOCAL}, "sudo apt-get update && sudo apt-get install -y python3"),
+    ],
+    ids=["user", "root", "this machine"],
+)
+def test_a_host_without_python(monkeypatch: pytest.MonkeyPatch, connect: dict[str, Any], command: str) -> None:
     def query(remote: Remote, *_: object) -> NoReturn:
         raise NoPythonError(remote.connect, "debian-13")
 
     monkeypatch.setattr(MODULE, "query_verb", query)
-    with pytest.raises(ScaffoldError, match=r"there is no python3 on duo.lan \(debian-13\)") as raised:
-        inspect_hardware(Connect(host="duo.lan"))
-    assert "apt-get install python3" in raised.value.help
+    with pytest.raises(ScaffoldError, match=r"there is no python3 on .* \(debian-13\)") as raised:
+        inspect_hardware(Connect.model_validate(connect))
+    assert raised.value.help == f"install it: `{command}`, then run `herd init` again"
 
 
 def test_a_host_without_python_that_llamaherd_cannot_provision(monkeypatch: pytest.MonkeyPatch) -> None:
