@@ -199,7 +199,8 @@ UNCOUNTED = Rule(
       coder: {extra_args: [--lora, /srv/adapters/code.gguf]}
     """,
     fix="""
-    keep as much of the GPUs, or of the RAM without a GPU, free as the file has bytes. A projector that `mmproj` of a model names is counted.
+    keep as much of the GPUs, or of the RAM without a GPU, free as the file has bytes. A projector that `mmproj` of a
+    model names is counted.
     """,
     severity="warning",
     sometimes=("note",),

@@ -275,7 +275,7 @@ def reader_of(file: Path, text: str) -> Reader:
 
 @dataclass
 class Reader:
-    """A reader of commands: what the file says of its engine, and the state that the excerpts of a page share."""
+    """A reader of commands: the engine that the file names, and the state that the excerpts of a page share."""
 
     file: Path
     engine: EngineName | None

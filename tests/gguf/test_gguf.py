@@ -285,7 +285,7 @@ def test_a_file_on_disk_must_have_its_end(tmp_path: Path) -> None:
     with pytest.raises(GgufError, match=f"ends inside its header, at byte {header.data_offset // 2}"):
         read_header(path)
     path.write_bytes(b"")
-    with pytest.raises(GgufError, match="ends inside its header, at byte 0"):
+    with pytest.raises(GgufError, match="the file is empty"):
         read_header(path)
     with pytest.raises(GgufError, match="cannot be read: No such file"):
         read_header(tmp_path / "absent.gguf")

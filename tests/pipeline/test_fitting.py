@@ -208,9 +208,9 @@ def test_a_plan_says_what_is_doubtful_and_goes_on(tmp_path: Path) -> None:
         text.replace("context: 262144", "context: 262144\n    threads: 1\n    warmup: false")
     )
     (tmp_path / "spare.yaml").write_text(
-        text.replace("rig: one", "rig: spare").replace(
-            "  main:\n", "  other: {kind: llama.cpp, ref: b11434}\n  main:\n"
-        )
+        text.replace("rig: one", "rig: spare")
+        .replace("olares.lan", "spare.lan")
+        .replace("  main:\n", "  other: {kind: llama.cpp, ref: b11434}\n  main:\n")
     )
     lock.write_lock(tmp_path / "herd.lock", locked())
     assert "warning" not in herd("-i", str(tmp_path), "show", "one").stderr

@@ -38,11 +38,12 @@ EDGES = (
         "host/tunnel.py",
         "inventory/api_keys.py",
         "inventory/authority.py",
+        "fleet/chat.py",
         "fleet/users.py",
         "fleet/waking.py",
     ),
     *("onhost/docker_api.py", "onhost/gauges.py", "onhost/gpu_sources.py", "onhost/meter.py", "onhost/posix.py"),
-    "onhost/system.py",
+    *("onhost/system.py", "recipes/bash.py"),
 )
 """The modules that may use a network, a clock, the environment or another program. All other modules decide."""
 HEAVY = (

@@ -184,7 +184,18 @@ def test_a_template_quotes_for_its_own_reader(template: Path) -> None:
 
 def test_no_template_calls_a_text_safe() -> None:
     """`safe`, `string` and the like would hand on what no quoting function has seen; `tojson` knows no Compose."""
-    allowed = QUOTING | {"join", "map", "list", "length", "selectattr", "rejectattr", "replace", "string", "default"}
+    allowed = QUOTING | {
+        "join",
+        "map",
+        "list",
+        "length",
+        "select",
+        "selectattr",
+        "rejectattr",
+        "replace",
+        "string",
+        "default",
+    }
     used = {
         each.name
         for template in TEMPLATES.rglob("*.j2")

@@ -17,6 +17,7 @@ from math import ceil, floor, log2
 from typing import Any, Literal
 from xml.etree import ElementTree
 
+from markupsafe import Markup
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
@@ -237,8 +238,11 @@ def _draw(figure: Figure, drawn: Pane | Bars, scheme: Scheme, left: float, top: 
         )
 
 
-def page_svg(drawn: Pane | Bars, name: str) -> str:
-    """Return a pane or bars as SVG for a page, with title and description. `name` begins its identifiers."""
+def page_svg(drawn: Pane | Bars, name: str) -> Markup:
+    """Return a pane or bars as SVG for a page, with title and description. `name` begins its identifiers.
+
+    ElementTree has escaped all texts.
+    """
     height, _ = _size(drawn)
     to = io.BytesIO()
     with settings("none"):
@@ -246,7 +250,7 @@ def page_svg(drawn: Pane | Bars, name: str) -> str:
         figure.patch.set_visible(False)
         _draw(figure, drawn, LIGHT, 0, 0, WIDTH)
         figure.savefig(to, format="svg", metadata=_NO_DATES)
-    return _for_page(to.getvalue(), drawn, name)
+    return Markup(_for_page(to.getvalue(), drawn, name))
 
 
 _SVG, _LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
