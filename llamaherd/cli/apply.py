@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,15 +26,17 @@ from llamaherd.cli.rigs import (
 from llamaherd.cli.run_screen import next_command, print_done
 from llamaherd.cli.screened_run import hide_progress, print_failures, run_screened
 from llamaherd.cli.waking import woken_previews
+from llamaherd.deploy.origin import origin
 from llamaherd.deploy.proposals import proposed_changes
 from llamaherd.diagnostics.findings import InventoryError, Place, nearest
+from llamaherd.host.remote import RemoteError
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.diff import SavedDiff
 from llamaherd.pipeline.fleet_files import backing_up, survey_fleet_file
-from llamaherd.pipeline.history import query_causes
+from llamaherd.pipeline.history import query_causes, settle
 from llamaherd.pipeline.inspection import program_for
 from llamaherd.pipeline.load import inventory_folder, inventory_path
-from llamaherd.pipeline.preview import Hosts
+from llamaherd.pipeline.preview import Hosts, Preview
 from llamaherd.pipeline.rules import UNKNOWN_RIG
 from llamaherd.pipeline.waves import Pace, halt, waves
 from llamaherd.plan import Plan
@@ -180,6 +183,7 @@ def _preview_rigs(run: UpOptions) -> PendingRun:
             progress(f"{name}: {note}")
         if each.as_planned:
             echo(f"{name}: up to date, nothing to do")
+            _settle(run, each, *planned[name])
         elif each.changes and (disturbs or not is_quiet()):
             print_changes(name, each, causes.get(name, ()), verbose=run.verbose > 0)
         if not is_quiet():
@@ -190,6 +194,17 @@ def _preview_rigs(run: UpOptions) -> PendingRun:
     changing = frozenset(name for name in left if found[name].changes)
     paused = {name: found[name].paused for name in left}
     return PendingRun(left, {name: found[name].unreached for name in left}, changing, paused)
+
+
+def _settle(run: UpOptions, found: Preview, rig: Rig, plan: Plan) -> None:
+    """Store on a host that is up to date that an earlier failure or interruption is over."""
+    if not found.unsettled or plan.only:
+        return
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    try:
+        settle(rig, plan, found.unsettled, origin(inventory_path(run.inventory)), at)
+    except RemoteError as error:
+        progress(f"{rig.rig}: this could not be recorded there: {error}")
 
 
 def _apply(run: UpOptions, pending: PendingRun) -> bool:

@@ -101,7 +101,11 @@ def _print_releases(name: str, releases: dict[int, Release]) -> None:
 @rig_or_target_argument
 @second_word_argument
 @click.option(
-    "--to", "number", type=click.IntRange(1, 10**9), metavar="N", help="The release. Default: the previous one."
+    "--to",
+    "number",
+    type=click.IntRange(1, 10**9),
+    metavar="N",
+    help="The release. Default: the newest one with another version.",
 )
 @yes_option("Do not ask for a confirmation.")
 @click.option("--dry-run", is_flag=True, help="Show the changes, and make none.")
@@ -188,7 +192,7 @@ def _print_rollback(rig: str, back: PreparedRollback, shown: bool) -> bool:
         return False
     if shown or not is_quiet():
         echo(f"{rig}: rollback to release {back.number}")
-        print_changes(rig, back.outlook)
+        print_changes(rig, back.outlook, back.causes)
     return True
 
 

@@ -30,6 +30,7 @@ from llamaherd.pipeline.release import (
     bounded_sentences,
     merged_plan,
     past_of,
+    settling_release,
     write_input,
 )
 from llamaherd.plan import Plan
@@ -207,12 +208,14 @@ WRITE_SECONDS = 60
 class HostRecord:
     """The changes of a host: whether one was begun, and those that are complete.
 
-    `running` are the specs of its servers at the last inspection, by service.
+    `running` are the specs of its servers at the last inspection, by service. `unsettled` is why the newest release
+    has not the state of the host.
     """
 
     begun: bool = False
     changes: list[str] = field(default_factory=list)
     running: Mapping[str, str] = field(default_factory=dict)
+    unsettled: str = ""
 
 
 _records: WeakKeyDictionary[Host, HostRecord] = WeakKeyDictionary()
@@ -220,14 +223,16 @@ _records: WeakKeyDictionary[Host, HostRecord] = WeakKeyDictionary()
 
 def note_begin(host: Host) -> None:
     """Note that a change of the host begins."""
-    _records.setdefault(host, HostRecord()).begun = True
+    record = _records.setdefault(host, HostRecord())
+    if not record.begun and host in _host_locks.of:
+        _host_locks.of[host].note_changes()
+    record.begun = True
 
 
 def note_running(host: Host, state: HostState) -> None:
-    """Note the servers that run on the host: a run that is limited to a part does not change the rest."""
-    units = {name: unit.spec for name, unit in state.servers.units.items()}
-    there = units | {name: container.spec for name, container in state.servers.containers.items()}
-    _records.setdefault(host, HostRecord()).running = there
+    """Note the servers that run on the host, for a run that is limited to a part, and whether it is settled."""
+    record = _records.setdefault(host, HostRecord())
+    record.running, record.unsettled = state.running, state.unsettled
 
 
 def note_change(host: Host, change: Change) -> None:
@@ -237,15 +242,19 @@ def note_change(host: Host, change: Change) -> None:
 
 
 def record_release(host: Host) -> None:
-    """Write the release of this run to the host, once, if the run has changed anything there."""
+    """Write the release of this run to the host, once, if the run has changed anything there.
+
+    A run that finds a host in sync on which an earlier run failed, or was interrupted, also writes one.
+    """
     done = _records.pop(host, HostRecord())
-    if not done.begun:
-        return
     plan = Plan.model_validate(host.data.plan)
+    if not done.begun and not _settles(host, plan, done):
+        return
+    at, by = datetime.now(UTC).isoformat(timespec="seconds"), Origin.model_validate(host.data.rig_origin)
     release = Release(
-        at=datetime.now(UTC).isoformat(timespec="seconds"),
-        origin=Origin.model_validate(host.data.rig_origin),
-        changes=bounded_sentences(done.changes),
+        at=at,
+        origin=by,
+        changes=bounded_sentences(done.changes) if done.begun else settling_release(done.unsettled, by, at).changes,
         failed=bounded_sentences(noted_failures(host)),
         back_to=host.data.rig_back_to,
         only=plan.only.names if plan.only else (),
@@ -255,6 +264,12 @@ def record_release(host: Host) -> None:
     if not written:
         why = next((line for line in said.stderr_lines if line.strip()), "it printed no reason")
         show_note(host, f"what was done could not be written down there: {why}")
+
+
+def _settles(host: Host, plan: Plan, done: HostRecord) -> bool:
+    """Return whether a run without changes proves that the host matches its whole plan."""
+    is_whole = plan.only is None and not (host.data.rig_roles or host.data.rig_back_to or host.data.rig_removing)
+    return bool(done.unsettled) and is_whole and not failures_of(host)
 
 
 def _stored_past(host: Host) -> Past:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 
 from llamaherd.host.program import Events, packed_program, request
 from llamaherd.host.protocol import query_verb, result_of
 from llamaherd.host.remote import Patience, Remote, RemoteError, Shell
 from llamaherd.inventory.schema import Connect
 from llamaherd.layout import LOCK_WAIT
-from llamaherd.onhost.reservation import RUN_HELD, RunLockInput, Unlocked, UnlockInput
+from llamaherd.onhost.reservation import RUN_CHANGES, RUN_HELD, RunLockInput, Unlocked, UnlockInput
 
 _SECONDS = 60
 _MOST_CHARACTERS = 200
@@ -67,6 +67,12 @@ class HostLock:
         finally:
             if self._shell is not shell:
                 shell.close()
+
+    def note_changes(self) -> None:
+        """Let the host note that this run changes it: an interrupted run stores no release."""
+        if self._shell:
+            with suppress(RemoteError):  # a run that has lost this connection fails anyway
+                self._shell.tell(RUN_CHANGES)
 
     def give_back(self) -> None:
         """Release the lock, and close the shells."""

@@ -46,6 +46,8 @@ class HostState:
 
     files: Mapping[str, FileState] = field(default_factory=dict)
     parts: Mapping[type[StatePart], StatePart] = field(default_factory=dict)
+    unsettled: str = ""
+    """Why the newest release has not the state of the host; empty if it has, or if there is none."""
 
     @classmethod
     def of(cls, *parts: StatePart, files: Mapping[str, FileState] | None = None) -> HostState:
@@ -85,6 +87,12 @@ class HostState:
     def servers(self) -> ServersState:
         """Return the servers."""
         return ServersState.of(self)
+
+    @property
+    def running(self) -> dict[str, str]:
+        """Return the specs of the servers, by service; empty for a server that does not run."""
+        units = {name: unit.spec for name, unit in self.servers.units.items()}
+        return units | {name: container.spec for name, container in self.servers.containers.items()}
 
     def pause_left(self, service: str) -> float | None:
         """Return the seconds that are left of a server's pause; None if it is not paused, or runs all the same."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from llamaherd.onhost.document import decode
 from llamaherd.onhost.posix import MOST_OUTPUT
+from llamaherd.onhost.releases import find_unsettled
 from llamaherd.onhost.system import TIMED_OUT, FailedError, System, UnknownStateError
 from llamaherd.onhost.verbs import Verb, find_verb
 
@@ -51,6 +52,8 @@ class Inspected:
     """The output of each role's shell script, by the role's name."""
     unknown: tuple[str, ...] = ()
     """Parts of the host that did not respond; the results of roles for them are missing."""
+    unsettled: str = ""
+    """Why the newest release has not the state of the host; empty if it has, or if there is none."""
 
 
 def inspect(given: InspectInput, system: System) -> Inspected:
@@ -73,7 +76,7 @@ def inspect(given: InspectInput, system: System) -> Inspected:
             except UnknownStateError as error:
                 unknown.append(error.part)
         lines = {role: each.result() for role, each in scripts.items()}
-        return Inspected(files, parts, lines, tuple(sorted({*unknown})))
+        return Inspected(files, parts, lines, tuple(sorted({*unknown})), find_unsettled(system))
 
 
 def find_file(path: str, system: System) -> FileFound | None:

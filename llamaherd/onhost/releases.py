@@ -7,6 +7,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,6 +21,8 @@ MOST_RELEASES = 50
 MOST_PLAN = 8 << 20
 """Bytes of a plan: one of hundreds of instances has less than a tenth."""
 _MOST_RELEASE, _MOST_PACKED = 256 << 10, 1 << 20
+BEGUN = f"{RELEASES}/begun"
+"""Exists while a run changes the host, and afterwards if the run was interrupted and has stored no release."""
 _NUMBERED = re.compile(r"([0-9]{1,9})\.json")
 _GOOD = '"failed":[]'
 """A release without failures contains this text."""
@@ -73,11 +76,29 @@ def write(given: WriteInput, system: System) -> None:
             # The plan first: a release is there once its plan is.
             system.write(f"{RELEASES}/{number}.plan", gzip.compress(given.plan.encode(), mtime=0))
             system.write(f"{RELEASES}/{number}.json", given.release)
+            system.remove(BEGUN)
             for old in [number, *numbers][MOST_RELEASES:]:
                 system.remove(f"{RELEASES}/{old}.json")
                 system.remove(f"{RELEASES}/{old}.plan")
         except OSError as error:
             raise cannot_write(error) from error
+
+
+def note_begin(system: System) -> None:
+    """Note that a run changes the host: until it stores its release, no release has the state of the host."""
+    with suppress(OSError):
+        if system.entry(str(RELEASES)) is None:
+            system.folder(str(RELEASES), mode=0o700)
+        system.write(BEGUN, "")
+
+
+def find_unsettled(system: System) -> str:
+    """Return why the newest release has not the state of the host; empty if it has, or if there is none."""
+    if system.entry(BEGUN):
+        return "a run was interrupted"
+    numbers = _numbers(system)[:1]
+    failed = [each for each in numbers if _GOOD not in (system.read(f"{RELEASES}/{each}.json") or _GOOD)]
+    return f"release {failed[0]} failed" if failed else ""
 
 
 def read(given: ReadInput, system: System) -> Stored:

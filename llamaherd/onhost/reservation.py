@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Literal
 
 from llamaherd.layout import LIMITS_GUARD, LIMITS_RUN
+from llamaherd.onhost.releases import note_begin
 from llamaherd.onhost.services import locked
 from llamaherd.onhost.system import POLL_SECONDS, FailedError, HeldError, LockFile, System
 from llamaherd.onhost.undo import Guard, guard_waits, start_guard, stop_guard
@@ -111,6 +112,8 @@ def hold_measurement(given: MeasurementLockInput, system: System) -> None:
 
 RUN_HELD = "held"
 """The value that the verb sends once this run holds the lock."""
+RUN_CHANGES = "changing"
+"""The line that the controller sends before the first change."""
 KEEPALIVE_SECONDS = 30
 """Seconds between empty lines. A broken connection ends some minutes after a lost line, and releases the lock."""
 KILL_SECONDS = 5
@@ -153,6 +156,8 @@ def hold_run(given: RunLockInput, system: System) -> None:
         while (line := system.next_line(KEEPALIVE_SECONDS)) != "":
             if line is None:
                 system.report("")
+            elif line.strip() == RUN_CHANGES:
+                note_begin(system)
 
 
 def _is_taken(lock: LockFile, given: RunLockInput, system: System) -> bool:

@@ -33,12 +33,14 @@ from llamaherd.role.values import ValueChange, merged_changes
 class Causes:
     """The causes of a change: its reasons for which the host has moved, and those for which the inventory has.
 
-    `values` are the settings that differ between the plan of the last run and the present one.
+    `values` are the settings that differ between the plan of the last run and the present one. `known` is false where
+    it is unknown which of the two has moved: `drift` and `inventory` are empty then.
     """
 
     drift: tuple[str, ...] = ()
     inventory: tuple[str, ...] = ()
     values: tuple[ValueChange, ...] = ()
+    known: bool = True
 
     def __str__(self) -> str:
         moved = {"drift": self.drift, "the inventory has moved": self.inventory}
@@ -258,8 +260,8 @@ def _saved_changes(changes: Sequence[Change], causes: Sequence[Causes]) -> tuple
             reasons=tuple(change.reasons),
             away=SavedDowntime(**asdict(change.away)) if change.away else None,
             values=tuple(SavedValue(**asdict(value)) for value in changed_values(change, cause)),
-            drift=cause.drift if cause else None,
-            inventory=cause.inventory if cause else None,
+            drift=cause.drift if cause and cause.known else None,
+            inventory=cause.inventory if cause and cause.known else None,
         )
         for change, cause in with_causes(changes, causes)
     )

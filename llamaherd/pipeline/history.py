@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.host_lock import HostLock
+from llamaherd.host.program import packed_program, request
 from llamaherd.host.protocol import query_host, query_verb
 from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
 from llamaherd.host.state import HostState
@@ -18,10 +19,10 @@ from llamaherd.pipeline.diff import Causes, find_causes
 from llamaherd.pipeline.inspection import INSPECT_SECONDS, inspect_host, inspect_request, program_for, state_of
 from llamaherd.pipeline.plan import needed_plan
 from llamaherd.pipeline.preview import ROLE_ERRORS, Preview, preview_changes
-from llamaherd.pipeline.release import Past, merged_plan, past_of, union
+from llamaherd.pipeline.release import Origin, Past, merged_plan, past_of, settling_release, union, write_input
 from llamaherd.plan import InstancePlan, Only, Plan
 from llamaherd.role.role import Role
-from llamaherd.role.values import instance_changes
+from llamaherd.role.values import ValueChange, instance_changes
 from llamaherd.store.files import missing_files
 
 ROLLBACK_ROLES = ("base", "serve")
@@ -34,9 +35,9 @@ _HISTORY = "`herd history` lists what there is"
 
 
 def choose_release(past: Past, rig: str, instance: str | None, number: int | None) -> int:
-    """Return the number of the release to roll back to: of the successful ones, the one before the newest.
+    """Return the number of the release to roll back to: the newest successful one with other servers than the last one.
 
-    With an instance, the newest release with another version of it. Raises UserError if there is none.
+    With an instance, the newest one with another version of it. Raises UserError if there is none.
     """
     if number is not None:
         if number not in past.releases or number not in past.plans:
@@ -46,12 +47,11 @@ def choose_release(past: Past, rig: str, instance: str | None, number: int | Non
         raise UserError(f"{rig} has no release to go back to", "each `herd up` that changes something leaves one")
     current, *earlier = past.good
     for each in earlier:
-        if each in past.plans and (
-            instance is None or _spec_in_release(past, each, instance) != _spec_in_release(past, current, instance)
-        ):
+        if each in past.plans and _specs(past, each, instance) != _specs(past, current, instance):
             return each
-    what = f" in which `{instance}` was another" if instance else ""
-    raise UserError(f"{rig} has no release before {current}{what}", _HISTORY)
+    what = f"`{instance}`" if instance else "a server"
+    other = f" with another version of {what}" if earlier else ""
+    raise UserError(f"{rig} has no release before {current}{other}", _HISTORY)
 
 
 def release_plan(past: Past, number: int, instance: str | None) -> Plan:
@@ -97,9 +97,11 @@ def missing_on_host(plan: Plan, state: HostState) -> Iterator[str]:
             yield f"model {model.name} in {model.folder}"
 
 
-def _spec_in_release(past: Past, number: int, instance: str) -> str | None:
+def _specs(past: Past, number: int, instance: str | None) -> dict[str, str]:
+    """Return the specs of the servers in a release, or of one server; empty if its plan was not read."""
     plan = past.plans.get(number)
-    return next((each.spec for each in plan.instances if each.name == instance), None) if plan else None
+    instances = plan.instances if plan else ()
+    return {each.name: each.spec for each in instances if instance in (None, each.name)}
 
 
 def keyless(plan: Plan) -> Plan:
@@ -148,6 +150,8 @@ def query_causes(
     def query(name: str) -> tuple[Causes, ...]:
         (rig, plan), each = planned[name], found[name]
         try:
+            if each.unsettled:
+                return _causes_since_failure(rig, plan, each)
             past = query_past(rig.connect, newest=1, texts=True)
             last = past.newest_plan
             if last is None or not _covers(last, plan):
@@ -166,6 +170,29 @@ def query_causes(
         return dict(zip(names, pool.map(query, names), strict=True))
 
 
+def _causes_since_failure(rig: Rig, plan: Plan, found: Preview) -> tuple[Causes, ...]:
+    """Return the settings that differ from those of the running servers, by the release that each of them is from.
+
+    Drift is unknown: what a failed or interrupted run has left is none, and no release lists it.
+    """
+    past = query_past(rig.connect, newest=NEWEST_RELEASES)
+    values = (_running_values(past, plan, change.name, found.running) for change in found.changes)
+    return tuple(Causes(values=own, known=False) for own in values)
+
+
+def _running_values(past: Past, plan: Plan, service: str, running: Mapping[str, str]) -> tuple[ValueChange, ...]:
+    for _, then in sorted(past.plans.items(), reverse=True):
+        if any(each.service == service and each.spec == running.get(service) for each in then.instances):
+            return instance_changes(then, plan, service)
+    return ()
+
+
+def settle(rig: Rig, plan: Plan, unsettled: str, origin: Origin, at: str) -> None:
+    """Store a release on a host that matches its plan, where the newest one does not. Raise RemoteError."""
+    given = write_input(settling_release(unsettled, origin, at), plan)
+    query_host(Remote(rig.connect), packed_program(), request("llamaherd.releases.write", given), _RELEASES_SECONDS)
+
+
 def _covers(last: Plan, plan: Plan) -> bool:
     """Return whether the last plan contains all that this plan applies: on some hosts, only a part was ever applied."""
     return last.only is None or (plan.only is not None and set(plan.only.names) <= set(last.only.names))
@@ -175,7 +202,8 @@ def _covers(last: Plan, plan: Plan) -> bool:
 class PreparedRollback:
     """A release, its plan, and the preview of a rollback to it, for a host in this state.
 
-    `seen_at` is the time of the inspection in seconds, if this run has held the lock since; otherwise None.
+    `seen_at` is the time of the inspection in seconds, if this run has held the lock since; otherwise None. `causes`
+    has the settings that differ from the newest successful release, for each change.
     """
 
     number: int
@@ -183,6 +211,7 @@ class PreparedRollback:
     outlook: Preview
     seen: HostState
     seen_at: float | None
+    causes: tuple[Causes, ...] = ()
 
 
 def prepare_rollback(
@@ -222,7 +251,11 @@ def prepare_rollback(
         )
     taking_part = tuple(role for role in roles if role.name in ROLLBACK_ROLES)
     would = preview_changes(plan, taking_part, seen, rig.connect, {}, retry=True)
-    return PreparedRollback(chosen, plan, would, seen, seen_at)
+    last = past.plans.get(past.good[0]) if past.good else None
+    values = (instance_changes(last, plan, change.name) if last else () for change in would.changes)
+    return PreparedRollback(
+        chosen, plan, would, seen, seen_at, tuple(Causes(values=own, known=False) for own in values)
+    )
 
 
 def _log_in(turn: HostLock | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from llamaherd.host.program import Program, packed_program, request
 from llamaherd.host.protocol import (
@@ -127,7 +128,7 @@ def state_of(result: object, roles: Sequence[Role]) -> HostState:
         path: FileState(f"{each.mode:o}", (str(each.number), each.owner), each.written, each.sha256)
         for path, each in found.files.items()
     }
-    return HostState.of(*parts, files=files)
+    return replace(HostState.of(*parts, files=files), unsettled=found.unsettled)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,6 +33,8 @@ class Preview:
     `problems` are the reasons why it would fail, and `unreached` is why the inspection failed. `stale` are planned
     files that have another text on the host. `left` are changes outside of the selected part; None if they are unknown.
     `paused` are the names of instances whose servers stay paused. `silent`: the host does not respond at all.
+    `unsettled` is why the newest release has not the state of the host. `running` are the specs of the servers then, by
+    service.
     """
 
     changes: tuple[Change, ...] = ()
@@ -43,6 +45,8 @@ class Preview:
     left: tuple[Change, ...] | None = ()
     paused: frozenset[str] = frozenset()
     silent: bool = False
+    unsettled: str = ""
+    running: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def as_planned(self) -> bool:
@@ -219,7 +223,9 @@ class Hosts:
             found = preview_changes(plan, roles, seen, rig.connect, sizes, retry=retry)
             if not found.problems:
                 found = replace(found, changes=(*found.changes, *self._proposed(rig.connect, plan, roles)))
-            return replace(found, notes=(*found.notes, *filter(None, kept)))
+            notes = (*found.notes, *filter(None, kept))
+            running = seen.running if seen.unsettled else {}
+            return replace(found, notes=notes, unsettled=seen.unsettled, running=running)
         except NoPythonError:
             return Preview(changes=(python_change(),), notes=(NO_PYTHON_NOTE,))
         except RemoteError as error:

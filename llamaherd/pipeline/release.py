@@ -73,6 +73,11 @@ def bounded_sentences(sentences: Iterable[str]) -> tuple[str, ...]:
     return tuple(each[:_LETTERS] for each in list(sentences)[:_SENTENCES])
 
 
+def settling_release(unsettled: str, origin: Origin, at: str) -> Release:
+    """Return the release of a run that found nothing to do, though the newest release has not the host's state."""
+    return Release(at=at, origin=origin, changes=(f"confirm plan: the host matches it, after {unsettled}",))
+
+
 def write_input(release: Release, plan: Plan) -> WriteInput:
     """Return the input with which the host stores a release under the next number. It contains no secret."""
     return WriteInput(release.model_dump_json(), plan.model_dump_json())

@@ -120,6 +120,21 @@ def test_a_dry_run_shows_the_changes_and_makes_none(
     assert (first, second) == ("box: rollback to release 1", "box: 1 change")
 
 
+def test_a_rollback_of_a_stopped_server_shows_what_differs(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing runs whose arguments could be compared; and a release with the same server is left out."""
+    told = answer({1: (FIRST, THEN), 2: (SECOND, NOW), 3: (SECOND, NOW), 4: (FAILED, NOW)})
+    monkeypatch.setattr(history, "query_verb", lambda *_: told)
+    world = [line for line in converged(NOW, {"chat": KEY}) if not line.startswith("serving\tllama-chat")]
+    (chat,) = NOW.of("systemd")
+    world.remove(f"listens\t{chat.endpoint.port:04X}")
+    runs, stopped = "\tactive\tenabled\tno\t", "\tinactive\tdisabled\tno\t"
+    world = [line.replace(runs, stopped).replace(f"\t{chat.spec}\t", "\t\t") for line in world]
+    monkeypatch.setattr(history, "query_host", lambda *_: queried(world))
+    said = herd(fleet, "rollback", "box", "--dry-run")
+    assert said.stdout.startswith("box: rollback to release 1\n")
+    assert "--ctx-size 8192 → 1024" in said.stdout
+
+
 def test_back_to_what_is_gone(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = [line for line in converged(THEN, {"chat": KEY}) if not line.startswith("build\t")]
     monkeypatch.setattr(history, "query_host", lambda *_: queried(there))
@@ -132,7 +147,7 @@ def test_back_to_what_is_gone(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ("words", "code", "why"),
     [
         (("nobody",), 2, "nobody"),
-        (("box", "nobody"), 1, "box has no release before 2 in which `nobody` was another"),
+        (("box", "nobody"), 1, "box has no release before 2 with another version of `nobody`"),
         (("box", "--to", "7"), 1, "box has no release 7"),
         (("box", "--to", "0"), 2, "--to"),
     ],

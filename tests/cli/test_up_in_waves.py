@@ -83,6 +83,17 @@ def test_one_that_did_not_fail_must_be_as_planned(hosts: Hosts) -> None:
     assert set(hosts.turns) == {"attic", "duo"}
 
 
+def test_a_host_that_is_up_to_date_after_a_failure_gets_a_release(hosts: Hosts) -> None:
+    """Without changes, so that `herd status` and `herd history` show the failure as over; once."""
+    for name in RIGS:
+        hosts.mark(name, "done")
+    hosts.become("duo", "after", [*hosts.planned("duo"), "unsettled\trelease 3 failed"])
+    ended = hosts.herd("up")
+    assert ended.returncode == 0, ended.stderr
+    assert "duo: up to date, nothing to do\n" in ended.stdout
+    assert hosts.turns == ["duo"]
+
+
 def test_a_canary_with_nothing_to_do(hosts: Hosts) -> None:
     hosts.mark("duo", "done")
     ended = hosts.herd("up", "--canary", "duo")

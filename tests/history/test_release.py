@@ -13,17 +13,20 @@ import pytest
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.state import FileState, HostState
+from llamaherd.inventory.schema import Rig
 from llamaherd.onhost import releases as releases_on_hosts
 from llamaherd.onhost import services
 from llamaherd.onhost.releases import MOST_PLAN, ReadInput, Stored, StoredRelease, read, write
 from llamaherd.onhost.services import forget_fingerprints, record_fingerprints
 from llamaherd.onhost.system import Host
+from llamaherd.pipeline import history
 from llamaherd.pipeline.diff import Causes, find_causes
-from llamaherd.pipeline.history import choose_release, keyless, missing_on_host, release_plan
+from llamaherd.pipeline.history import choose_release, keyless, missing_on_host, query_causes, release_plan
 from llamaherd.pipeline.preview import Preview
 from llamaherd.pipeline.release import Origin, Past, Release, bounded_sentences, past_of, write_input
 from llamaherd.plan import Plan
 from llamaherd.role.changes import Change, RunScript
+from roles import ROLES
 from tests.support.rigs import cpu_rig, planned
 from tests.support.service_host import ServiceHost
 from tests.support.states import host_with, with_file
@@ -89,7 +92,7 @@ def test_however_many_failed_there_is_a_way_back() -> None:
     found = past_of(read(ReadInput(newest=3), host))
     assert found.releases == releases
     assert sorted(found.plans) == [1, 2, 3, 27, 28, 29]
-    assert choose_release(found, "duo", None, None) == 2
+    assert choose_release(found, "duo", None, None) == 1
     assert choose_release(found, "duo", "chat", None) == 1
 
 
@@ -99,6 +102,7 @@ def test_however_many_failed_there_is_a_way_back() -> None:
         ({1: GOOD, 2: GOOD}, None, None, 1),
         ({1: GOOD, 2: BAD, 3: GOOD}, None, None, 1),
         ({1: GOOD, 2: GOOD, 3: BAD}, None, None, 1),
+        ({1: GOOD, 2: GOOD, 3: GOOD}, None, None, 1),
         ({1: GOOD, 2: GOOD, 3: GOOD}, "chat", None, 1),
         ({1: GOOD, 2: GOOD, 3: GOOD}, "chat", 2, 2),
     ],
@@ -113,7 +117,8 @@ def test_where_a_rollback_goes(releases: dict[int, Release], instance: str | Non
     [
         ({}, None, None, "duo has no release to go back to"),
         ({1: GOOD}, None, None, "duo has no release before 1"),
-        ({1: GOOD, 2: GOOD}, "drafter", None, "duo has no release before 2 in which `drafter` was another"),
+        ({1: GOOD, 2: GOOD}, "drafter", None, "duo has no release before 2 with another version of `drafter`"),
+        ({1: GOOD, 2: GOOD}, None, None, "duo has no release before 2 with another version of a server"),
         ({1: GOOD, 2: GOOD}, None, 7, "duo has no release 7"),
     ],
 )
@@ -184,6 +189,30 @@ def test_what_was_noted_says_who_changed_what_is_made_of_keys(as_written: bool, 
     each = Preview((Change("update", "gateway", "x", (f"{path} has another text",), RunScript("")),))
     for before in (each, Preview()):
         assert list(map(str, find_causes(each, before, {path: as_written, f"{path}.other": not as_written}))) == [told]
+
+
+@pytest.mark.parametrize(
+    ("running", "shown"),
+    [("llama-chat", ["--ctx-size 8192 → 512"]), ("", [])],
+    ids=["it runs as before", "nothing runs"],
+)
+def test_after_a_failure_a_change_is_compared_with_what_runs(
+    running: str, shown: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with what was tried last, and nothing counts as drift: a failed run may have left it."""
+    tried = planned(cpu_rig(), {"instances/chat/extra_args": ["--lora", "/nope.gguf"]})
+    wanted = planned(cpu_rig(), {"instances/chat/context": 512})
+    told = past({1: GOOD, 2: BAD}, {1: NOW, 2: tried})
+    monkeypatch.setattr(history, "query_past", lambda *_, **__: told)
+    specs = {each.service: each.spec for each in NOW.instances if each.service == running}
+    found = Preview(
+        (Change("restart", "server", "llama-chat", ("it is failed",), RunScript("")),),
+        unsettled="release 2 failed",
+        running=specs,
+    )
+    (cause,) = query_causes({"box": (Rig.model_validate(cpu_rig()), wanted)}, {"box": found}, ROLES)["box"]
+    assert [f"{each.key} {each.old} → {each.new}" for each in cause.values] == shown
+    assert (cause.drift, cause.inventory, cause.known) == ((), (), False)
 
 
 def noted(folder: Path, host: Host) -> Mapping[str, bool]:

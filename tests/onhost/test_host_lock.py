@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from llamaherd.onhost import system
 from llamaherd.onhost.posix import SHELLS_DESCRIPTOR
+from llamaherd.onhost.releases import WriteInput, find_unsettled, write
 from llamaherd.onhost.reservation import RUN_HELD, RunLockInput, Unlocked, UnlockInput, hold_run, unlock
 from llamaherd.onhost.system import FailedError, Host
 from tests.support.played_host import PlayedHost
@@ -29,6 +31,25 @@ def test_the_lock_is_held_until_the_controller_ends() -> None:
     assert host.signed == {"run": "it's $(me) on `desk`"}
     assert host.log == ["", ""]
     assert not host.held
+
+
+def test_a_run_that_changes_the_host_is_noted_until_it_stores_its_release() -> None:
+    host = PlayedHost({}, lines=iter(["changing\n", None]))
+    hold_run(GIVEN, host)
+    assert find_unsettled(host) == "a run was interrupted"
+    write(WriteInput('{"failed":[]}', "{}"), host)
+    assert find_unsettled(host) == ""
+    hold_run(GIVEN, PlayedHost({}, files=host.files, lines=iter([None])))
+    assert find_unsettled(host) == "", "a run that changes nothing leaves nothing"
+
+
+def test_a_failed_release_is_not_the_state_of_the_host_until_a_later_one_is_good() -> None:
+    host = PlayedHost({})
+    assert find_unsettled(host) == ""
+    for failed, why in (([], ""), (["chat: no"], "release 2 failed"), ([], "")):
+        write(WriteInput(json.dumps({"failed": failed}, separators=(",", ":")), "{}"), host)
+        assert find_unsettled(host) == why
+    assert host.names("/var/lib/llamaherd/releases") == [f"{n}.{end}" for n in (1, 2, 3) for end in ("json", "plan")]
 
 
 def test_a_run_that_another_one_keeps_out_names_it() -> None:

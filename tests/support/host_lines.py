@@ -55,6 +55,7 @@ def inspected(lines: Iterable[str]) -> Inspected:
     files: dict[str, FileFound] = {}
     rows: dict[str, list[list[str]]] = {}
     rest: list[str] = []
+    unsettled = ""
     for line in lines:
         kind, *fields = line.split("\t")
         match kind, fields:
@@ -65,12 +66,14 @@ def inspected(lines: Iterable[str]) -> Inspected:
                 files[path] = FileFound(int(mode, 8), int(number), owner, float(written), sha256)
             case "wsl", ["release", release]:
                 rows.setdefault("base.inspect", []).append(["release", release])
+            case "unsettled", [why]:
+                unsettled = why
             case _ if kind in OF_ROLES:
                 rows.setdefault(OF_ROLES[kind], []).append([kind, *fields])
             case _:
                 rest.append(line)
     parts = {verb: PARTS[verb](found) for verb, found in rows.items()}
-    return Inspected(files, parts, {"a role": (BEGIN, *rest, END)} if rest else {})
+    return Inspected(files, parts, {"a role": (BEGIN, *rest, END)} if rest else {}, unsettled=unsettled)
 
 
 def _machine(rows: Rows) -> MachineState:
