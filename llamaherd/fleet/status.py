@@ -61,13 +61,14 @@ _MOST_PAUSE = 2 * LONGEST_PAUSE
 
 @dataclass
 class CheckedStatus:
-    """The state of a host. `driver` contains why it lists no GPUs."""
+    """The state of a host. `driver` contains why it lists no GPUs, `holder` the run that holds the host's lock."""
 
     servers: Mapping[str, ServerStatus]
     cards: Sequence[CardStatus] = field(default_factory=list)
     driver: str = ""
     release: tuple[int, Release] | None = None
     gateway: GatewayState | GatewayError | None = None
+    holder: str = ""
 
 
 def check_status(found: HostStatus, services: Collection[str]) -> CheckedStatus:
@@ -88,6 +89,7 @@ def check_status(found: HostStatus, services: Collection[str]) -> CheckedStatus:
         driver=found.driver[:_MOST_CHARACTERS],
         release=(found.release.number, release) if found.release and release else None,
         gateway=found.gateway or found.gateway_error,
+        holder=found.holder[:_MOST_CHARACTERS],
     )
 
 
@@ -132,6 +134,8 @@ def _check_figure(value: float | None) -> float | None:
 
 _MIB = 1 << 20
 _RUNS = ("active", "running")
+_STOPPED = ("inactive", "exited")
+"""systemd and Docker start a server again that ends by itself: only one that was stopped is in these states."""
 _STARTS = ("activating", "reloading", "starting")
 
 
@@ -140,7 +144,9 @@ def rig_snapshot(plan: Plan, found: CheckedStatus, measured: Mapping[str, Speed]
     servers = [(each, found.servers[each.service]) for each in plan.instances]
     instances = [tuple(_instances(each, server, measured)) for each, server in servers]
     gateway, wrong = _gateway(plan, found.gateway)
-    down = chain(*(_down(each, server, now) for (each, server), now in zip(servers, instances, strict=True)))
+    down = chain(
+        *(_down(each, server, now, found.holder) for (each, server), now in zip(servers, instances, strict=True))
+    )
     problems = [*down, *_missing(plan, found), *wrong]
     return RigSnapshot(
         name=plan.rig,
@@ -205,6 +211,8 @@ def server_state(plan: InstancePlan, status: ServerStatus) -> tuple[InstanceStat
     what = "unit" if plan.backend == "systemd" else "container"
     if status.pause_left is not None:
         return "paused", f"for {show_hours(status.pause_left)} more"
+    if status.active in _STOPPED:
+        return "down", "it was stopped"
     if status.active == ABSENT:
         return "down", f"its {what} does not exist"
     if status.doing.startswith("auto-restart") or status.active == "restarting":
@@ -240,24 +248,26 @@ def _ended(status: ServerStatus) -> str:
     return f" ({status.ended})" if status.ended not in ("", "success") else ""
 
 
-def _down(plan: InstancePlan, status: ServerStatus, found: Sequence[InstanceSnapshot]) -> Iterator[str]:
+def _down(plan: InstancePlan, status: ServerStatus, found: Sequence[InstanceSnapshot], holder: str) -> Iterator[str]:
     """Yield the servers, and models of a group, that serve no requests; and their fixes."""
     state, why = server_state(plan, status)
     down = [(plan.name, state, why)] if state not in ANSWERS else [(each.name, each.state, each.why) for each in found]
     for name, state, why in down:
         if state not in ANSWERS and state != "paused":
             verb = "is down" if state == "down" else state
-            yield f"{name} {verb}: {why}; {_suggestion(plan, state, status)}"
+            yield f"{name} {verb}: {why}; {_suggestion(plan, state, status, holder)}"
 
 
-def _suggestion(plan: InstancePlan, state: InstanceState, status: ServerStatus) -> str:
-    """Return the fix."""
+def _suggestion(plan: InstancePlan, state: InstanceState, status: ServerStatus, holder: str) -> str:
+    """Return the fix. While a run changes the host, that is to wait for it."""
+    if holder:
+        return f"a run is at work there, by {holder}"
     if status.active == ABSENT:
         return f"`herd up {plan.server.rig}` creates it"
     if state == "hangs":
         return f"`herd up {plan.server.rig}` starts it again"
     target = f"{plan.server.rig}/{plan.name}"
-    if status.active in ("inactive", "exited"):
+    if status.active in _STOPPED:
         return f"`herd start {target}` starts it"
     return f"see `herd logs {target}`"
 

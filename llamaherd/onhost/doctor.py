@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import platform
-import re
 from dataclasses import dataclass
 
-from llamaherd.layout import EXCHANGE, LOCKS
-from llamaherd.onhost.reservation import has_open
+from llamaherd.layout import EXCHANGE
+from llamaherd.onhost.reservation import run_holder
 from llamaherd.onhost.status import ReleaseStatus, newest_release
 from llamaherd.onhost.system import System
 from llamaherd.onhost.verbs import Verb
 
 _SECONDS = 5
 _MOST_UNITS, _MOST_NAME = 50, 200
-_HOLDER = re.compile(r"(?:^| )process ([0-9]{1,10})$")
-_RUN_LOCK = str(LOCKS / "run")
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ def inspect(given: DoctorInput, system: System) -> DoctorFacts:
         python=platform.python_version(),
         disks=tuple(DiskSpace(folder, free) for folder, free in spaces if free is not None),
         failed=_failed_units(system),
-        holder=_lock_holder(system),
+        holder=run_holder(system),
         interrupted=system.entry(str(EXCHANGE)) is not None,
         release=newest_release(system),
     )
@@ -72,13 +69,6 @@ def _failed_units(system: System) -> tuple[str, ...] | None:
         return None
     names = [line.split()[0][:_MOST_NAME] for line in ended.out.splitlines() if line.strip()]
     return tuple(names[:_MOST_UNITS])
-
-
-def _lock_holder(system: System) -> str:
-    """Return the holder of the lock of a run; empty if it is free. A killed run leaves its name, and not its lock."""
-    holder = (system.read(_RUN_LOCK) or "").strip()
-    found = _HOLDER.search(holder)
-    return holder[:_MOST_NAME] if found and has_open(int(found[1]), _RUN_LOCK, system) else ""
 
 
 VERBS = {"inspect": Verb(DoctorInput, inspect)}

@@ -11,7 +11,7 @@ from threading import Event, Thread
 from types import FrameType
 from typing import Literal
 
-from llamaherd.layout import LIMITS_GUARD, LIMITS_RUN
+from llamaherd.layout import LIMITS_GUARD, LIMITS_RUN, LOCKS
 from llamaherd.onhost.releases import note_begin
 from llamaherd.onhost.services import locked
 from llamaherd.onhost.system import POLL_SECONDS, FailedError, HeldError, LockFile, System
@@ -119,6 +119,8 @@ KEEPALIVE_SECONDS = 30
 KILL_SECONDS = 5
 _RUN = "run"
 _UNNAMED = "a run that has just begun"
+_HOLDER = re.compile(r"(?:^| )process ([0-9]{1,10})$")
+_MOST_HOLDER = 200
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,7 @@ def unlock(given: UnlockInput, system: System) -> Unlocked:
         if lock.take():
             return Unlocked("free")
         holder = lock.holder()
-        found = re.search(r"(?:^| )process ([0-9]{1,10})$", holder)
+        found = _HOLDER.search(holder)
         if not found:
             return Unlocked("held", holder)
         pid = int(found[1])
@@ -219,6 +221,14 @@ def unlock(given: UnlockInput, system: System) -> Unlocked:
                 return Unlocked("broken", holder)
             system.sleep(1)
         return Unlocked("held", holder)
+
+
+def run_holder(system: System) -> str:
+    """Return the holder of the lock of a run; empty if it is free. A killed run leaves its name, and not its lock."""
+    path = str(LOCKS / _RUN)
+    holder = (system.read(path) or "").strip()
+    found = _HOLDER.search(holder)
+    return holder[:_MOST_HOLDER] if found and has_open(int(found[1]), path, system) else ""
 
 
 def has_open(pid: int, path: str, system: System) -> bool:

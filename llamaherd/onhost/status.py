@@ -16,6 +16,7 @@ from llamaherd.onhost import gateway
 from llamaherd.onhost.gateway import GatewayState
 from llamaherd.onhost.hardware import parse_number
 from llamaherd.onhost.pauses import left_of
+from llamaherd.onhost.reservation import run_holder
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, Ended, FailedError, System
 from llamaherd.onhost.verbs import Verb
 
@@ -368,7 +369,7 @@ class GatewayError:
 
 @dataclass(frozen=True)
 class HostStatus:
-    """The state of the host. `driver` contains why it lists no GPUs."""
+    """The state of the host. `driver` contains why it lists no GPUs, `holder` the run that holds the host's lock."""
 
     servers: Mapping[str, ServerStatus]
     cards: tuple[CardStatus, ...] = ()
@@ -376,6 +377,7 @@ class HostStatus:
     release: ReleaseStatus | None = None
     gateway: GatewayState | None = None
     gateway_error: GatewayError | None = None
+    holder: str = ""
 
 
 class Servers:
@@ -474,6 +476,7 @@ def inspect_processes(
         release=newest_release(system),
         gateway=front.found if front else None,
         gateway_error=front.error if front else None,
+        holder=run_holder(system),
     )
     return status, servers.processes
 

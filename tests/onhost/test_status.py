@@ -80,6 +80,14 @@ def test_a_unit_that_is_down_is_not_queried(ended: Ended, found: ServerStatus) -
     assert inspect(replace(NOTHING, servers=(CHAT,)), host) == HostStatus({"llama-chat": found})
 
 
+def test_the_run_that_holds_the_lock_is_named_while_it_runs() -> None:
+    host = host_with({})
+    host.files["/run/llamaherd/locks/run"] = File("ann on desk, process 77\n")
+    assert inspect(NOTHING, host).holder == ""
+    host.links["/proc/77/fd/9"] = "/run/llamaherd/locks/run"
+    assert inspect(NOTHING, host).holder == "ann on desk, process 77"
+
+
 @pytest.mark.parametrize(("active", "paused"), [("inactive", True), ("failed", True), ("activating", False)])
 def test_a_server_with_a_record_of_a_pause_is_paused_unless_it_runs(active: str, paused: bool) -> None:
     host = host_with({"systemctl show": unit(ActiveState=active)})

@@ -94,7 +94,7 @@ def test_a_group_that_does_not_run_is_one_problem() -> None:
         (ServerStatus("active", "running", "success", "broken"), "down", "the program at port 8080 breaks off"),
         (ServerStatus("active", "running", "success", "500"), "down", "it returns 500 when its health is requested"),
         (ServerStatus("failed", "failed", "exit-code"), "down", "its unit is failed (exit-code)"),
-        (ServerStatus("inactive", "dead", "success"), "down", "its unit is inactive"),
+        (ServerStatus("inactive", "dead", "success"), "down", "it was stopped"),
         (
             ServerStatus("activating", "auto-restart", "oom-kill"),
             "down",
@@ -123,7 +123,7 @@ def test_states_of_a_unit(server: ServerStatus, state: str, why: str) -> None:
         (ServerStatus("running", "healthy", health="200"), "serves", ""),
         (ServerStatus("running", "starting", health="refused"), "loads", "it starts"),
         (ServerStatus("restarting", ""), "down", "its container fails, and is started again"),
-        (ServerStatus("exited", ""), "down", "its container is exited"),
+        (ServerStatus("exited", ""), "down", "it was stopped"),
         (ServerStatus("absent", ""), "down", "its container does not exist"),
     ],
 )
@@ -147,9 +147,17 @@ def test_a_problem_says_where_to_look() -> None:
 def test_a_server_that_was_stopped_is_started_by_a_command() -> None:
     stopped = told(BOX, chat=ServerStatus("inactive", "dead", "success"), drafter=ServerStatus("exited"))
     assert rig_snapshot(BOX, stopped, {}).problems == (
-        "chat is down: its unit is inactive; `herd start box/chat` starts it",
-        "drafter is down: its container is exited; `herd start box/drafter` starts it",
+        "chat is down: it was stopped; `herd start box/chat` starts it",
+        "drafter is down: it was stopped; `herd start box/drafter` starts it",
     )
+
+
+def test_a_run_that_is_at_work_is_named_instead_of_another_run() -> None:
+    busy = replace(told(BOX, chat=ServerStatus("absent", "")), holder="ann on desk since 2026-11-29, process 7")
+    assert rig_snapshot(BOX, busy, {}).problems == (
+        "chat is down: its unit does not exist; a run is at work there, by ann on desk since 2026-11-29, process 7",
+    )
+    assert rig_snapshot(BOX, replace(told(BOX), holder="ann on desk"), {}).problems == ()
 
 
 @pytest.mark.parametrize("active", ["inactive", "failed", "exited"])
