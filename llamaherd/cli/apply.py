@@ -248,7 +248,8 @@ def _apply_wave(
     for name, (rig, plan) in planned.items():
         if name not in ended.failed:
             seconds, paused = ended.screen.seconds(name), pending.paused.get(name, ())
-            print_done(name, rig, plan, seconds, speeds.get(name, {}), paused)
+            downtimes = ended.result.downtimes.get(name, {})
+            print_done(name, rig, plan, seconds, speeds.get(name, {}), paused, downtimes)
     print_failures(ended)
     return ended.failed
 

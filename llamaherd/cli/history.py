@@ -207,4 +207,5 @@ def _apply(path: Path, rig: Rig, back: PreparedRollback, lock_wait: int, host_lo
     if ended.failed:
         sys.exit(FAILED)
     speeds = ended.result.speeds.get(rig.rig, {})
-    print_done(rig.rig, rig, back.plan, ended.screen.seconds(rig.rig), speeds, back.outlook.paused)
+    downtimes = ended.result.downtimes.get(rig.rig, {})
+    print_done(rig.rig, rig, back.plan, ended.screen.seconds(rig.rig), speeds, back.outlook.paused, downtimes)

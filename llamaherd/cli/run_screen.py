@@ -240,10 +240,18 @@ def next_command(
 
 
 def print_done(
-    name: str, rig: Rig, plan: Plan, seconds: float, speeds: Mapping[str, float], paused: Container[str]
+    name: str,
+    rig: Rig,
+    plan: Plan,
+    seconds: float,
+    speeds: Mapping[str, float],
+    paused: Container[str],
+    downtimes: Mapping[str, float],
 ) -> None:
-    """Print that a rig is up to date, and what it serves."""
-    echo(f"{name} {marks()[0]} {show_seconds(seconds)}")
+    """Print that a rig is up to date, how long its servers were down, and what it serves."""
+    down = {each.name: downtimes[each.service] for each in plan.instances if each.service in downtimes}
+    parts = (f"{each} was down for {show_seconds(away)}" for each, away in down.items())
+    echo(", ".join((f"{name} {marks()[0]} {show_seconds(seconds)}", *parts)), fit=True)
     for line in served_lines(rig, plan, speeds, paused):
         echo(line)
 

@@ -23,7 +23,7 @@ from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_state
 
 from llamaherd.deploy.origin import origin
-from llamaherd.deploy.run_state import Failure, HeldLock, failures_of, speeds_of
+from llamaherd.deploy.run_state import Failure, HeldLock, downtimes_of, failures_of, speeds_of
 from llamaherd.deploy.screen import Screen, shown_on
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
 from llamaherd.host.signals import END_SIGNALS
@@ -173,12 +173,14 @@ def load_pyinfra() -> None:
 class RunResult:
     """What a run has brought about: the rigs that failed, in their order, why, and how fast started servers are.
 
+    `downtimes` are the seconds for which restarted servers were down, by rig and service.
     `output` is what pyinfra has printed, where that was not shown.
     """
 
     failed: tuple[str, ...]
     failures: Mapping[str, tuple[Failure, ...]] = field(default_factory=dict)
     speeds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    downtimes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     output: str = ""
 
 
@@ -232,10 +234,11 @@ def _deploy(
     there = {host.name: host for host in state.inventory}
     failures = {name: failures_of(host) for name, host in there.items()}
     speeds = {name: speeds_of(host) for name, host in there.items()}
+    downtimes = {name: downtimes_of(host) for name, host in there.items()}
     failed = {host.name for host in state.failed_hosts}
     if state.current_stage < StateStage.Disconnect:
         failed = {*planned}  # the run ended before its results, as when no host is left
-    return RunResult(tuple(name for name in planned if name in failed), failures, speeds)
+    return RunResult(tuple(name for name in planned if name in failed), failures, speeds, downtimes)
 
 
 def run_pyinfra(hosts: list[RigHost], *arguments: str) -> NoReturn:

@@ -96,20 +96,26 @@ def note_unreached(host: Host, why: str) -> None:
     _failures.setdefault(host, {}).setdefault(("connection", 0), Failure("connection", message, help_))
 
 
-_speeds: WeakKeyDictionary[Host, dict[str, float]] = WeakKeyDictionary()
+_started: WeakKeyDictionary[Host, dict[str, StartedServer]] = WeakKeyDictionary()
 
 
 def note_values(host: Host, values: Sequence[object]) -> None:
-    """Note how fast the servers are that a verb has started."""
+    """Note the servers that a verb has started."""
     for value in values:
         with suppress(DocumentError):
             started = decode(StartedServer, value)
-            _speeds.setdefault(host, {})[started.service] = started.tokens_per_second
+            _started.setdefault(host, {})[started.service] = started
 
 
 def speeds_of(host: Host) -> Mapping[str, float]:
     """Return the tokens per second of servers that this run has started on a host, by service."""
-    return _speeds.get(host, {})
+    found = _started.get(host, {})
+    return {name: each.tokens_per_second for name, each in found.items() if each.tokens_per_second is not None}
+
+
+def downtimes_of(host: Host) -> Mapping[str, float]:
+    """Return the seconds for which servers were down that this run has restarted on a host, by service."""
+    return {name: each.downtime for name, each in _started.get(host, {}).items() if each.downtime is not None}
 
 
 def failures_of(host: Host) -> tuple[Failure, ...]:

@@ -81,10 +81,15 @@ class FailedSwitch:
 
 @dataclass(frozen=True)
 class StartedServer:
-    """A server that was started and serves, and how fast it decoded its first responses. A verb sends it."""
+    """A server that was started and serves, and how fast it decoded its first responses. A verb sends it.
+
+    `downtime` are the seconds from the stop of the version before until this one was healthy; None if none ran before,
+    or if another server took its requests meanwhile.
+    """
 
     service: str
-    tokens_per_second: float
+    tokens_per_second: float | None
+    downtime: float | None = None
 
 
 @dataclass(frozen=True)

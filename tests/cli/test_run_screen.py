@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from llamaherd.cli.run_screen import RunScreen, failure_lines, live_lines, next_command, served_lines
+from llamaherd.cli.run_screen import RunScreen, failure_lines, live_lines, next_command, print_done, served_lines
 from llamaherd.deploy.run_state import Failure
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.servers import FailedSwitch
@@ -232,3 +232,10 @@ def test_in_the_end_each_server_has_its_url_and_speed() -> None:
     ]
     paused = [*served_lines(Rig.model_validate(declared), planned(declared), {}, {"drafter"})]
     assert paused[1] == "  drafter  paused"
+
+
+def test_a_run_ends_with_the_measured_downtime(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned(cpu_rig())
+    rig = Rig.model_validate(cpu_rig())
+    print_done("box", rig, plan, 23.0, {}, (), {"llama-chat": 2.14})
+    assert capsys.readouterr().out.splitlines()[0] == "box ✓ 23.0 s, chat was down for 2.1 s"

@@ -13,7 +13,7 @@ from pyinfra.api.state import StateOperationMeta
 
 from llamaherd.deploy import commands, connector, screen
 from llamaherd.deploy.commands import RebootHostCommand, VerbCommand, command
-from llamaherd.deploy.run_state import failures_of, noted_failures, speeds_of
+from llamaherd.deploy.run_state import downtimes_of, failures_of, noted_failures, speeds_of
 from llamaherd.host import program
 from llamaherd.onhost.document import Secret, encode
 from llamaherd.onhost.servers import FailedSwitch, StartedServer
@@ -105,12 +105,15 @@ def test_why_a_verb_fails_is_shown_and_noted(here: Host, tmp_path: Path, monkeyp
 @pytest.mark.usefixtures("starts_processes")
 def test_what_a_switch_sends_is_kept_as_values(here: Host) -> None:
     failed = FailedSwitch("llama-chat", "it is not healthy: no memory", "no memory", True, 3.5)
-    started = StartedServer("llama-embed", 54.3)
-    how = played(fails="llama-chat serves again as before", sends=[encode(failed), encode(started), {"other": 1}])
+    started, silent = StartedServer("llama-embed", 54.3), StartedServer("llama-card", None, 2.5)
+    how = played(
+        fails="llama-chat serves again as before", sends=[encode(failed), encode(started), encode(silent), {"other": 1}]
+    )
     assert not verb(how).execute(here.state, here, {"_sudo": True})[0]
     (failure,) = failures_of(here)
     assert (failure.message, failure.switch) == ("llama-chat serves again as before", failed)
     assert speeds_of(here) == {"llama-embed": 54.3}
+    assert downtimes_of(here) == {"llama-card": 2.5}
 
 
 class Noted:

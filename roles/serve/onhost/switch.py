@@ -87,6 +87,8 @@ class Switch:
         """Whether the planned spec was started before, and has not proved itself."""
         self.began = self.stopped = system.now()
         self.load_seconds = 0.0
+        self.served = False
+        """Whether a version served until this switch stopped it."""
         self.proof: Proof | None = None
         self.replaces_version = False
         self.host_is_slow = False
@@ -295,6 +297,8 @@ class Switch:
             # Nothing comes between this and the stop: what clients send meanwhile would be cut off.
             self.drain()
         self.stopped = system.now()
+        stops = given.restart or given.moves
+        self.served = stops and any(each.running_spec(server.service) for each in (self.backend, self.other))
         if given.restart:
             self.backend.stop(server.service)
         if given.moves:
@@ -404,8 +408,9 @@ class Switch:
             )
         if not self.together:
             system.remove(server.refused)
-        if self.proof and (speeds := parse_speeds(self.proof.speeds)):
-            system.send(StartedServer(server.service, speeds[-1].rate))
+        speeds = parse_speeds(self.proof.speeds) if self.proof else ()
+        downtime = self.load_seconds if self.served and not self.candidate.leads else None
+        system.send(StartedServer(server.service, speeds[-1].rate if speeds else None, downtime))
         return Outcome.OK
 
     def clean(self) -> Outcome:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from llamaherd.onhost.servers import FailedSwitch
+from llamaherd.onhost.servers import FailedSwitch, StartedServer
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError
 from roles.serve.onhost.model import (
     ArgumentCheck,
@@ -403,6 +403,26 @@ def test_what_failed_is_sent_with_the_engines_own_reason() -> None:
     assert failed.reason in why
     assert failed.downtime is not None
     assert failed.downtime > 0
+
+
+def started(on: PlayedHost) -> StartedServer:
+    """Return what a switch has sent of the server that it started."""
+    found = on.values[-1]
+    assert isinstance(found, StartedServer)
+    return found
+
+
+def test_the_measured_downtime_of_a_restart_is_sent() -> None:
+    on = host()
+    assert one_run(on, NEW, "chat") == ""
+    assert started(on).downtime is not None
+
+
+def test_a_server_that_did_not_run_was_not_down() -> None:
+    on = host()
+    on.units["llama-chat"].state = "inactive"
+    assert one_run(on, NEW, "chat") == ""
+    assert started(on).downtime is None
 
 
 def test_of_what_was_never_stopped_no_downtime_is_sent() -> None:
