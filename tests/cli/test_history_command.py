@@ -55,6 +55,8 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "box.yaml").write_text(json.dumps(changed(cpu_rig(), {})))
     told = answer({1: (FIRST, THEN), 2: (SECOND, NOW), 3: (FAILED, NOW)})
     monkeypatch.setattr(history, "query_verb", lambda *_: told)
+    # A rollback that is refused does not wait for its inspection, which would log in after the test.
+    monkeypatch.setattr(history, "query_host", lambda *_: queried(converged(NOW, {"chat": KEY})))
     monkeypatch.setattr("llamaherd.cli.history.HostLock", Alone)
     monkeypatch.setattr("llamaherd.cli.history._load_pyinfra", lambda: None)  # it changes how this process waits
     return tmp_path
