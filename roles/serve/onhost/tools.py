@@ -26,6 +26,8 @@ _NFT_SECONDS = 5
 _ARRIVES = 0.05
 """Seconds in which a request follows its connection."""
 _POLL_SECONDS = 0.2
+_QUIET_SECONDS = 2.0
+"""A shorter wait is not reported. A server takes up to a second to notice that a client, such as a probe, is gone."""
 _DRAIN_TABLE = "llamaherd-shut"
 # The kernel lets all in again by itself, whatever is killed in the middle. Connections that are redirected do not get
 # here: a rule for that comes later on a packet's way. Only this program, by its group, gets through on the host itself.
@@ -100,13 +102,13 @@ def drain(
         server = parse_declared(question, key)
     except DocumentError:
         return
-    end = time.monotonic() + seconds
-    reported = False
+    began = time.monotonic()
+    end, reported = began + seconds, False
     while count := _in_flight(server) or (0 if led else _shut_out(server, group, system)):
         if time.monotonic() > end:
             system.report(f"{count} of them did not end in time, and {'are' if count > 1 else 'is'} cut off")
             return
-        if not reported:
+        if not reported and time.monotonic() - began >= _QUIET_SECONDS:
             plural = "s" if count > 1 else ""
             system.report(f"waiting for {count} request{plural} in flight, for up to {seconds:g} s")
             reported = True

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from llamaherd.onhost.system import Ended
+from roles.serve.onhost import tools
 from roles.serve.onhost.tools import NFT, drain, let_in
 from tests.support.liar import OK, Liar, raw
 from tests.support.proofs import Programs
@@ -73,6 +74,12 @@ def server() -> Iterator[Scripted]:
         thread.join()
 
 
+@pytest.fixture(autouse=True)
+def _reports_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each wait reported."""
+    monkeypatch.setattr(tools, "_QUIET_SECONDS", 0)
+
+
 @dataclass
 class Nft:
     """nft, which keeps its arguments and the last line of its rules."""
@@ -113,6 +120,14 @@ def test_it_waits_until_all_requests_have_ended(server: Scripted, text: str) -> 
     assert lines == ["waiting for 2 requests in flight, for up to 30 s"]
     assert server.requests == 4
     assert server.key == "Bearer secret"
+
+
+def test_a_short_wait_is_not_reported(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for a request of a probe that has just been ended."""
+    monkeypatch.setattr(tools, "_QUIET_SECONDS", 10)
+    server.busy = 3
+    assert drained(server.server_port)[0] == []
+    assert server.requests == 4
 
 
 def test_an_idle_server_is_not_waited_for(server: Scripted) -> None:
