@@ -7,14 +7,16 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 import click
 
 from llamaherd.pipeline.diff import Causes, changed_values
-from llamaherd.role.changes import Action, Change
+from llamaherd.role.changes import Action, Change, SendFile
 from llamaherd.role.values import ValueChange
+from llamaherd.text.numbers import show_size
 from llamaherd.text.terminal import shown
 
 SYMBOLS: Mapping[Action, str] = {
@@ -58,12 +60,21 @@ def change_row(change: Change, causes: Causes | None = None) -> ChangeRow:
     reasons = _first([*dict.fromkeys(kept)], MOST_REASONS)
     effect = str(change.away) if change.away else change.action if change.action in _ACTIONS else ""
     cause = str(causes) if causes else ""
+    drift = "drift" if causes and causes.drift else ""
     return ChangeRow(
         symbol=SYMBOLS[change.action],
         thing=thing(change),
-        details=tuple(filter(None, (*texts, *reasons, effect, "drift" if causes and causes.drift else ""))),
+        details=tuple(filter(None, (*texts, *reasons, sent_size(change), effect, drift))),
         sentence=f"{change}{f' ({cause})' if cause else ''}",
     )
+
+
+def sent_size(change: Change) -> str:
+    """Return the size of a file that is sent from this machine; empty for another change."""
+    if isinstance(change.how, SendFile):
+        with suppress(OSError):
+            return show_size(change.how.local.stat().st_size)
+    return ""
 
 
 def _first(texts: Sequence[str], most: int) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Literal
 
 import click
 from click.shell_completion import CompletionItem
 
-from llamaherd.cli.common import echo, fitted, terminal_columns
+from llamaherd.cli.common import echo, terminal_columns
 from llamaherd.diagnostics.spelling import misspelled_name
 from llamaherd.pipeline.rules import rules
 from llamaherd.resources import DOCS
@@ -44,20 +46,50 @@ def _has_key(page: Path, name: str) -> bool:
 
 
 @click.command()
-@click.argument("names", metavar="CODE|PAGE...", nargs=-1, required=True, shell_complete=_complete)
+@click.argument("names", metavar="[CODE|PAGE]...", nargs=-1, shell_complete=_complete)
 def explain(names: tuple[str, ...]) -> None:
     """Print the page of a finding, or another page of docs/.
 
+    Without a name, it lists the pages. On a terminal, pages are laid out for its width; elsewhere they are Markdown.
+
     \b
     Examples:
+      herd explain              the names of all pages
       herd explain LH031        one finding
       herd explain findings     all findings, one line each
       herd explain inventory    every key of a rig
     """
+    if not names:
+        _print_names()
+        return
     pages = {name.casefold(): page for name, page in _pages().items()}
     wanted = {name: pages.get(name.casefold().removeprefix("docs/").removesuffix(".md")) for name in names}
     if missing := [name for name, page in wanted.items() if page is None]:
         raise click.UsageError(f"there is no page `{missing[0]}`\n  help: {_page_meant(missing[0])}")
     texts = (page.read_text(encoding="utf-8") if isinstance(page, Path) else page for page in wanted.values() if page)
-    for line in fitted("\n".join(texts).rstrip("\n"), terminal_columns(err=False), 0):
-        echo(line)
+    _print_page("\n".join(texts).rstrip("\n"))
+
+
+def _print_names() -> None:
+    """Print the name and the title of each page."""
+    pages = sorted(DOCS.glob("*.md"))
+    width = max((len(page.stem) for page in pages), default=0)
+    for page in pages:
+        with page.open(encoding="utf-8") as text:
+            echo(f"{page.stem:{width}}  {text.readline().lstrip('# ').rstrip()}")
+    echo("\nPrint one with `herd explain NAME`. `herd explain findings` lists the codes of all findings.")
+
+
+def _print_page(text: str) -> None:
+    """Print a page: laid out on a terminal, else as Markdown."""
+    columns = terminal_columns(err=False)
+    if columns is None:
+        echo(text)
+        return
+    from rich.console import Console  # late: it takes a while to load
+    from rich.markdown import Markdown
+    from rich.theme import Theme
+
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    console = Console(width=columns, color_system=colours, theme=Theme({"markdown.code": "cyan"}))
+    console.print(Markdown(text, code_theme="ansi_dark", hyperlinks=False))

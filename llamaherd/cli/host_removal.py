@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
@@ -39,6 +39,9 @@ from llamaherd.pipeline.removal import (
 )
 from llamaherd.plan import Plan
 from llamaherd.text.numbers import show_seconds, show_size
+
+_NEAR_ROOT = 2
+"""Slashes in a path such as /opt/llamaherd, which is shown by itself."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,8 @@ def _stored_rows(found: Removal, stored: Stored) -> list[ChangeRow]:
 def _staying(found: Removal) -> Iterator[str]:
     """Yield what stays on the host."""
     there, stored = found.installed, found.stored
-    yield "packages, NVIDIA's driver, CUDA and Docker, with their settings, repositories and pulled images"
+    installed = "NVIDIA's driver, CUDA and Docker" if found.rig.gpus else "Docker"
+    yield f"packages, with {installed} if installed, with their settings, repositories and pulled images"
     yield "systemd's journal"
     if found.rig.host.wsl is not None:
         yield "settings of Windows and of WSL"
@@ -227,10 +231,25 @@ def _remove_rest(run: DownOptions, path: Path, rig: Rig, found: Removal) -> bool
     return removed.ok
 
 
+def grouped_by_folder(removed: Sequence[str]) -> list[str]:
+    """Return what was removed. Several paths in one folder are one entry, with their number."""
+    folders = Counter(_folder(each) for each in removed if _folder(each))
+    shown = {}
+    for each in removed:
+        number = folders[_folder(each)]
+        shown[f"{number} files and folders in {_folder(each)}" if number > 1 else each] = True
+    return list(shown)
+
+
+def _folder(path: str) -> str:
+    """Return the folder of a path; empty for a name that is no path, and for a path near the root."""
+    return path.rpartition("/")[0] if path.startswith("/") and path.count("/") > _NEAR_ROOT else ""
+
+
 def _print_outcome(rig: str, outcome: Outcome) -> None:
     """Print what was removed, and what was kept and why."""
     if outcome.removed:
-        progress(f"{rig}: removed {', '.join(outcome.removed)}")
+        progress(f"{rig}: removed {', '.join(grouped_by_folder(outcome.removed))}")
     for what, why in outcome.kept.items():
         echo(f"{rig}: kept {what}: {why}", err=True)
     if outcome.busy is not None:

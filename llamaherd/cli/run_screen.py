@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from llamaherd.cli.change_lines import thing
+from llamaherd.cli.change_lines import sent_size, thing
 from llamaherd.cli.common import echo, is_quiet
 from llamaherd.inventory.schema import Rig
+from llamaherd.layout import APT_LOG
 from llamaherd.onhost.log_reason import find_reason
 from llamaherd.onhost.servers import FailedSwitch
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.plan.task import planned_task
-from llamaherd.role.changes import Change, SendFile
-from llamaherd.text.numbers import show_seconds, show_size
+from llamaherd.role.changes import Change
+from llamaherd.text.numbers import show_seconds
 from llamaherd.text.terminal import one_line
 
 if TYPE_CHECKING:
@@ -101,11 +102,8 @@ class RunScreen:
 
 def _step(change: Change) -> str:
     """Return what a change does; of a file that is sent, with its size."""
-    size = ""
-    if isinstance(change.how, SendFile):
-        with suppress(OSError):
-            size = f" ({show_size(change.how.local.stat().st_size)})"
-    return f"{change.action} {thing(change)}{size}"
+    size = sent_size(change)
+    return f"{change.action} {thing(change)}{f' ({size})' if size else ''}"
 
 
 @contextmanager
@@ -176,6 +174,7 @@ def failure_lines(rig: str, failure: Failure, fix: str = "") -> list[str]:
             f"{rig} {cross} {task}{failure.message}",
             *([f"  reason: {reason}"] if reason and reason not in failure.message else []),
             *(f"  help: {line.removeprefix('  help: ')}" for line in failure.help.splitlines()),
+            *([f"  log: `herd ssh {rig} -- sudo cat {APT_LOG}`"] if str(APT_LOG) in failure.message else []),
         ]
     switch = failure.switch
     why = switch.why.removesuffix(f": {switch.reason}") if switch.reason else switch.why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -14,15 +15,14 @@ from llamaherd.cli.common import inventory_option, rigs_argument
 @click.option(
     "-o",
     "--output",
-    required=True,
     metavar="FILE.tar.gz",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The file to write. Only you can read it.",
+    help="The file to write. Only you can read it. Default: herd-support-DATE-TIME.tar.gz in this folder.",
 )
 @click.option("--names", is_flag=True, help="Keep names of hosts and users, and addresses.")
 @inventory_option
 @click.pass_obj
-def support_bundle(inventory: Path | None, rigs: tuple[str, ...], output: Path, names: bool) -> None:
+def support_bundle(inventory: Path | None, rigs: tuple[str, ...], output: Path | None, names: bool) -> None:
     """Write what explains a fault into one file, without secrets.
 
     The file contains versions, the output of `herd doctor`, the inventory without comments, the lock, and for each rig
@@ -34,10 +34,11 @@ def support_bundle(inventory: Path | None, rigs: tuple[str, ...], output: Path, 
 
     \b
     Examples:
-      herd support-bundle -o report.tar.gz          all rigs
+      herd support-bundle                           all rigs
       herd support-bundle attic -o attic.tar.gz     one rig
       tar -xOzf attic.tar.gz | less                 what is in it
     """
     from llamaherd.cli.bundling import write_bundle  # late: the help needs none of it
 
-    write_bundle(inventory, rigs, output, keep_names=names)
+    file = output or Path(f"herd-support-{datetime.now():%Y-%m-%d-%H%M%S}.tar.gz")
+    write_bundle(inventory, rigs, file, keep_names=names)

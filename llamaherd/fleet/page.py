@@ -14,8 +14,9 @@ def require_page(target: Target, name: str) -> None:
     found = request_json(target, "/")
     if not isinstance(found, Failure) or found.status == _NOT_FOUND:
         raise UserError(
-            f"the server of {name} has no page",
-            f"chat on the terminal with `herd chat {name}`; `herd explain serve` lists the engines with a page",
+            f"the server of {name} has no page: its engine has none, or was built without one",
+            f"chat on the terminal with `herd chat {name}`; for a page, use llama.cpp with `ref:` set to a build, "
+            "such as `b11434` (`herd explain serve`)",
         )
     if found.status != _UNSUPPORTED and found.why != "nonsense":
         raise UserError(f"{name}: {found.message}", found.help)

@@ -183,7 +183,7 @@ _REFUSALS = (
         r"Could not resolve host|Name or service not known|Temporary failure in name resolution|Failed to connect"
         r"|Couldn't connect|Connection (refused|timed out|reset|closed)|unable to connect|No route to host",
         "{url} cannot be reached",
-        _AGAIN,
+        f"{_AGAIN}; without internet, use a file of this machine: `source: {{archive: FILE}}`",
     ),
     (r"[Oo]ut of memory|Cannot allocate memory", "{url} returns more than a repository has", _ODD),
     (r"certificate|SSL", "{url} has no certificate that is trusted here", "check the host's name and any proxy"),

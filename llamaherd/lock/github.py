@@ -189,7 +189,8 @@ def _sentences(url: str) -> Iterator[None]:
         raise GithubError(f"{host} {error}", help_) from None
     except (httpx2.RequestError, httpx2.InvalidURL) as error:
         reason = str(error) if isinstance(error, httpx2.ConnectError) else type(error).__name__
-        raise GithubError(f"{host} cannot be reached: {reason}", help_) from None
+        local = "without internet, use a file of this machine: `source: {archive: FILE}`"
+        raise GithubError(f"{host} cannot be reached: {reason}", f"{help_}; {local}") from None
 
 
 # --- the attestation ----------------------------------------------------------------------------------------

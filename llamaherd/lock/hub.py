@@ -182,7 +182,8 @@ def _of_connection(error: Exception, url: str, patience: float) -> HubError | No
             reason = str(error) if isinstance(error, httpx2.ConnectError) else type(error).__name__
             return HubError(
                 f"{url} cannot be reached ({reason})",
-                "check the network, any proxy (HTTPS_PROXY) and HF_ENDPOINT",
+                "check the network, any proxy (HTTPS_PROXY) and HF_ENDPOINT; without internet, use a file of this "
+                "machine: `file: PATH`",
             )
         case httpx2.InvalidURL():
             return HubError("HF_ENDPOINT is no URL that can be opened", "check its host and port")

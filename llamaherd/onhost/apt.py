@@ -36,6 +36,10 @@ _SIZE = r"([0-9][0-9,]{0,15}(?:[.][0-9]{1,6})?) ([kMGT]?B)"
 _PLANNED = re.compile(r"([0-9]{1,6}) (?:upgraded|newly installed|reinstalled|downgraded)\b")
 _NEEDED = re.compile(f"Need to get {_SIZE}")
 _GOT = re.compile(rf"Get:[0-9]+ .*\[{_SIZE}\]")
+_NO_LOCK = re.compile(
+    r"Could not get lock \S{1,200}(?: It is held by process (?P<pid>[0-9]{1,10})(?: \((?P<name>[\w.+-]{1,64})\))?)?"
+)
+"""What apt prints of a lock that it did not get."""
 _STEP = re.compile(r"(Unpacking|Setting up) ([^ ]+)")
 
 
@@ -163,9 +167,20 @@ def install_missing(system: System, packages: Sequence[str]) -> None:
 
 def apt_failed(system: System, what: str, ended: Ended) -> FailedError:
     """Return the failure of a package manager, with its last lines, and with the process that holds apt's locks."""
+    message = f"{what}. The whole log is {LOG} on the host."
+    return FailedError(message, lock_help(system, ended), ended.out.splitlines()[-_LINES:])
+
+
+def lock_help(system: System, ended: Ended) -> str:
+    """Return what to do if another process held apt's locks; empty if none did.
+
+    The process may have ended since then: apt's own output names it, except a process outside of a container.
+    """
     held = lock_holder(system)
-    fix = f"{held} holds apt's locks; let it end, or end it, and run again" if held else ""
-    return FailedError(f"{what}. The whole log is {LOG} on the host.", fix, ended.out.splitlines()[-_LINES:])
+    if not held and (printed := _NO_LOCK.search(ended.out + ended.err)):
+        number, name = printed["pid"], printed["name"] or "another process"
+        held = f"{name} (process {number})" if number and number != "0" else name
+    return f"{held} holds apt's locks: when it has ended, run `herd up` again" if held else ""
 
 
 def lock_holder(system: System) -> str:

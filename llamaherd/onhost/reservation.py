@@ -192,7 +192,7 @@ def changing(given: RunLockInput, system: System, purpose: str) -> Iterator[None
 
 
 def _waiting(lock: LockFile, given: RunLockInput) -> str:
-    return f"waiting for another run on this host, by {lock.holder() or _UNNAMED}, for up to {given.seconds} s"
+    return f"waiting up to {given.seconds} s for another run, by {lock.holder() or _UNNAMED}"
 
 
 def _kept(lock: LockFile, given: RunLockInput) -> FailedError:

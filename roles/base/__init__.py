@@ -15,7 +15,7 @@ from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Estimate, Plan
 from llamaherd.reference.cards import is_pci_address
 from llamaherd.role.apt import install_changes
-from llamaherd.role.changes import Change, RunVerb, file_differences, file_differs, write_on_host
+from llamaherd.role.changes import Action, Change, RunVerb, file_differences, file_differs, write_on_host
 from llamaherd.role.preflight import PreflightRow, Refusal, comma_list
 from llamaherd.role.programs import fingerprint, programs
 from llamaherd.role.report import Check
@@ -346,8 +346,11 @@ def _base(plan: Plan, state: HostState) -> Iterator[Change]:
             keys=str(KEYS),
             incoming=str(INCOMING),
         )
-        why = (*(f"user {name} is not as it must be" for name in accounts), *(f"{path} is not" for path in folders))
-        yield Change("update", "accounts", ", ".join([*accounts, *folders]), why, RunVerb("base.accounts", given))
+        new = [name for name in accounts if name not in BaseState.of(state).users]
+        why = _strange_reasons([name for name in accounts if name not in new], new, folders)
+        kind, strange = ("accounts", accounts) if accounts else ("folders", folders)
+        action: Action = "create" if new and len(new) == len(accounts) else "update"
+        yield Change(action, kind, ", ".join(strange), why, RunVerb("base.accounts", given))
     if closed := [path for path in state.servers.closed if plan.only is None or _read(path, plan)]:
         why = tuple(f"servers may not read {path}" for path in closed)
         yield Change("update", "permissions", ", ".join(closed), why, RunVerb("base.open", OpenInput(tuple(closed))))
@@ -360,6 +363,20 @@ def _base(plan: Plan, state: HostState) -> Iterator[Change]:
         how = write_on_host(programs(), "writing the program that fetches models", remove=[str(FETCHER)])
         why = ("its files are not those of this version" if BaseState.of(state).fetcher else "it is not there",)
         yield Change("update", "programs", str(FETCHER), why, how)
+
+
+def _strange_reasons(strange: Sequence[str], new: Sequence[str], folders: Sequence[str]) -> tuple[str, ...]:
+    """Return why accounts and folders change: accounts first, folders by their number if accounts change, too."""
+    why = [f"{name} can log in, or is in groups of other users" for name in strange]
+    if new and strange:
+        why += [f"{name} does not exist" for name in new]
+    elif new:
+        why.append("new")
+    if folders and (strange or new):
+        why.append(f"with {len(folders)} folder{'s'[: len(folders) != 1]}")
+    else:
+        why += [f"{path} is missing, or has another mode or owner" for path in folders]
+    return tuple(why)
 
 
 def _read(path: str, plan: Plan) -> bool:

@@ -6,7 +6,7 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
@@ -21,7 +21,7 @@ from llamaherd.lock.hub import endpoint, token_for
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.files import Disk
 from llamaherd.plan import FromFolder, FromHub, FromNeighbour, ModelFile, ModelPlan, Plan, digest
-from llamaherd.role.changes import Change, DeferredVerb, RunVerb, Say, SendFile
+from llamaherd.role.changes import Action, Change, DeferredVerb, How, RunVerb, Say, SendFile
 from llamaherd.store.files import missing_files
 from llamaherd.text.numbers import show_size
 from roles.models.onhost.fetch import FetchInput, JoinInput, RequestedFile
@@ -86,19 +86,16 @@ def begin_changes(plan: Plan, state: HostState, places: Places, watcher: str) ->
     job = _job_id(plan)
     if StoreState.of(state).fetch == job:
         join = RunVerb("models.fetch.join", JoinInput(job, watcher))
-        return [Change("fetch", "models", _what(wanted), ("a fetch of them runs",), join)]
+        return [_model_change("fetch", wanted, join, "a fetch of it runs")]
     make = partial(_fetch, "models.fetch.begin", plan, wanted, places, watcher)
-    return [
-        Change(
-            "fetch", "models", _what(wanted), _not_there(wanted), DeferredVerb(make, "querying the sources of models")
-        )
-    ]
+    return [_model_change("fetch", wanted, DeferredVerb(make, "querying the sources of models"))]
 
 
 def model_changes(plan: Plan, state: HostState, places: Places, watcher: str) -> list[Change]:
     """Send or fetch missing files, then admit all files to the store.
 
-    If `watcher` has started or joined a fetch, it waits for that fetch; a failed fetch does not start again.
+    If `watcher` has started or joined a fetch, it waits for that fetch; a failed fetch does not start again. The change
+    that admits what one other change brings has the name of that change: a preview shows both as one.
     """
     incomplete = [model for model in plan.models if missing_files(model, state)]
     if not incomplete:
@@ -106,18 +103,26 @@ def model_changes(plan: Plan, state: HostState, places: Places, watcher: str) ->
     wanted = to_fetch(plan, state)
     make = partial(_fetch, "models.fetch.wait", plan, wanted, places, watcher)
     wait = DeferredVerb(make, f"fetching {_what(wanted)}")
-    lacking = tuple(f"{model.folder} lacks {file.name}" for model in incomplete for file in missing_files(model, state))
-    admit = RunVerb("models.store.admit", AdmitInput(plan.store.path, _admitted(incomplete)))
-    names = ", ".join(model.name for model in incomplete)
-    return [
-        *(Change("send", "model", send.local.name, lacking, send) for send in model_sends(plan, state)),
-        *([Change("fetch", "models", _what(wanted), lacking, wait)] if wanted else []),
-        Change("update", "models", names, lacking, admit),
+    lacking = [(model, file) for model in incomplete for file in missing_files(model, state)]
+    sends = [
+        _model_change("send", [each for each in lacking if each[1].sha256 == send.sha256], send)
+        for send in model_sends(plan, state)
     ]
+    brought = [*sends, *([_model_change("fetch", wanted, wait)] if wanted else [])]
+    admit = RunVerb("models.store.admit", AdmitInput(plan.store.path, _admitted(incomplete)))
+    whole = brought[0] if len(brought) == 1 else None
+    admitted = _model_change("update", lacking, admit, "its files are verified and get their names")
+    if whole and whole.name == admitted.name:
+        admitted = replace(whole, how=admit)
+    return [*brought, admitted]
 
 
-def _not_there(wanted: Sequence[tuple[ModelPlan, ModelFile]]) -> tuple[str, ...]:
-    return tuple(f"{model.folder} lacks {file.name}" for model, file in wanted)
+def _model_change(action: Action, wanted: Sequence[tuple[ModelPlan, ModelFile]], how: How, why: str = "") -> Change:
+    """Return a change of the models of these files. Its reason is `why`, or the size of what is missing, if known."""
+    names = dict.fromkeys(model.name for model, _ in wanted)
+    sizes = {file.sha256: file.size or 0 for _, file in wanted}.values()
+    size = show_size(sum(sizes)) if all(sizes) else "not in the store"
+    return Change(action, "model", ", ".join(names), (why or size,), how)
 
 
 def _admitted(models: Sequence[ModelPlan]) -> tuple[AdmittedModel, ...]:

@@ -101,7 +101,7 @@ def test_it_shows_what_would_go_and_what_would_stay(inventory: Path) -> None:
     assert any(line.startswith(f"  - folder {STATE}  ") for line in lines)
     assert [line for line in lines if line.startswith("  - engines  1 build, 1 source, ")], lines
     stays = lines[lines.index("here: this stays") + 1 :]
-    assert stays[0].startswith("  packages, NVIDIA's driver, CUDA and Docker")
+    assert stays[0].startswith("  packages, with ")
     assert {str(STATE), str(BUILDS.parent), f"{UNITS}/llamaherd-fetch.service"} <= ended.left
 
 

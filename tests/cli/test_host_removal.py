@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from llamaherd.cli.host_removal import Removal, show_removal
+from llamaherd.cli.host_removal import Removal, grouped_by_folder, show_removal
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import DEFAULT_STORE, SET_ASIDE, STATE
 from llamaherd.onhost.uninstall import Installed
@@ -17,7 +17,7 @@ from llamaherd.store.holdings import Holdings, Revision, RevisionState, User
 from llamaherd.store.holdings import Removal as ModelRemoval
 from llamaherd.store.unused import HostItem, HostItems
 from roles import ROLES
-from tests.support.rigs import cpu_rig, wsl_rig
+from tests.support.rigs import cpu_rig, gpu_rig, wsl_rig
 
 RIG = Rig.model_validate(cpu_rig())
 REMOVE_CHAT = Change("remove", "server", "llama-chat", ("it is not declared",), RunScript(""))
@@ -58,7 +58,7 @@ def test_services_go_and_the_rest_is_named_with_its_size(capsys: pytest.CaptureF
         "  - container llamaherd-beside-x",
     ]
     assert stays == [
-        "  packages, NVIDIA's driver, CUDA and Docker, with their settings, repositories and pulled images",
+        "  packages, with Docker if installed, with their settings, repositories and pulled images",
         "  systemd's journal",
         "  models, engines, accounts, state and logs, 43.0 GB in all; --purge removes them",
     ]
@@ -100,6 +100,24 @@ def test_windows_keeps_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
     rig = Rig.model_validate(wsl_rig())
     show_removal(replace(FOUND, rig=rig, preview=Preview((REMOVE_CHAT,))))
     assert "  settings of Windows and of WSL\n" in capsys.readouterr().out
+
+
+def test_a_rig_with_gpus_keeps_their_driver(capsys: pytest.CaptureFixture[str]) -> None:
+    show_removal(replace(FOUND, rig=Rig.model_validate(gpu_rig()), preview=Preview((REMOVE_CHAT,))))
+    assert "  packages, with NVIDIA's driver, CUDA and Docker if installed, " in capsys.readouterr().out
+
+
+def test_paths_of_one_folder_are_one_entry() -> None:
+    ccache = [f"/var/cache/llamaherd/ccache/{name}" for name in ("0", "1", "built")]
+    removed = ["account llama", "/etc/llamaherd", *ccache, "/var/cache/llamaherd/sources", "/opt/llamaherd", "/srv/x"]
+    assert grouped_by_folder(removed) == [
+        "account llama",
+        "/etc/llamaherd",
+        "3 files and folders in /var/cache/llamaherd/ccache",
+        "/var/cache/llamaherd/sources",
+        "/opt/llamaherd",
+        "/srv/x",
+    ]
 
 
 def test_what_is_needed() -> None:

@@ -95,7 +95,11 @@ def test_a_compressed_page_is_one(site: Site) -> None:
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        (WITHOUT, "error: the server of box/chat has no page\n  help: chat on the terminal with `herd chat box/chat`"),
+        (
+            WITHOUT,
+            "error: the server of box/chat has no page: its engine has none, or was built without one\n"
+            "  help: chat on the terminal with `herd chat box/chat`; for a page, use llama.cpp with `ref:`",
+        ),
         (WRONG_KEY, "error: box/chat: the server returns 401: Invalid API Key"),
         (None, "error: no server listens on port"),
     ],

@@ -11,6 +11,7 @@ from rich.console import Console
 from llamaherd.cli.run_screen import RunScreen, failure_lines, live_lines, next_command, print_done, served_lines
 from llamaherd.deploy.run_state import Failure
 from llamaherd.inventory.schema import Rig
+from llamaherd.layout import APT_LOG
 from llamaherd.onhost.servers import FailedSwitch
 from llamaherd.role.changes import Change, RunScript, SendFile
 from tests.support.rigs import changed, cpu_rig, planned
@@ -180,11 +181,23 @@ REASON = "llama_model_load: error loading model: unable to allocate CUDA0 buffer
             ],
         ),
         (
+            Failure(
+                "packages",
+                f"apt could not install: curl. The whole log is {APT_LOG} on the host.",
+                "apt holds apt's locks: when it has ended, run `herd up` again",
+            ),
+            [
+                f"attic ✗ packages: apt could not install: curl. The whole log is {APT_LOG} on the host.",
+                "  help: apt holds apt's locks: when it has ended, run `herd up` again",
+                f"  log: `herd ssh attic -- sudo cat {APT_LOG}`",
+            ],
+        ),
+        (
             Failure("connection", "nothing listens for SSH at attic.lan port 22", "check that the host is up"),
             ["attic ✗ nothing listens for SSH at attic.lan port 22", "  help: check that the host is up"],
         ),
     ],
-    ids=["rolled back", "never stopped", "down", "build", "unreached"],
+    ids=["rolled back", "never stopped", "down", "build", "apt", "unreached"],
 )
 def test_a_failure_ends_in_four_lines(failure: Failure, lines: list[str]) -> None:
     assert failure_lines("attic", failure) == lines

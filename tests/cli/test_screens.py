@@ -39,6 +39,7 @@ from tests.diagnostics.test_more_mistakes import RIGHT
 from tests.report.test_page import brief
 from tests.store.test_store import ARRIVES, Q4, REASONER, SAID, judged
 from tests.support.golden import assert_golden
+from tests.support.rigs import ROOT
 from tests.support.ssh_hosts import HERD
 from tests.tune.test_ending import ended
 
@@ -138,7 +139,6 @@ FAILING = (
     "check",
     "fit no.gguf --context 512",
     "logs duo",
-    "explain LH012 LH036",
     "up --check",
     "pause duo",
 )
@@ -160,25 +160,39 @@ def test_no_message_is_cut_or_wider_than_the_terminal(tmp_path: Path, columns: i
         assert {word for word in words(plain) if not word.startswith(("^", "\u2026")) and "\u2026" not in word} <= whole
 
 
+@pytest.mark.usefixtures("starts_processes")
+@pytest.mark.parametrize("columns", [60, 100])
+def test_a_page_is_laid_out_for_the_terminal(tmp_path: Path, columns: int) -> None:
+    for name in ("LH034", "fleet"):
+        markdown = on_terminal(tmp_path, f"explain {name}", None)
+        plain = on_terminal(tmp_path, f"explain {name}", columns, NO_COLOR="1")
+        assert without_blanks(COLOUR.sub("", on_terminal(tmp_path, f"explain {name}", columns))) == plain
+        assert max(map(len, plain.split("\n"))) <= columns
+        assert "\n## " in markdown or "\n# " in f"\n{markdown}"
+        assert "\n# " not in f"\n{plain}"
+    assert "A fleet of your own" in map(str.strip, plain.split("\n"))
+
+
+def test_the_pages_are_listed_with_their_titles() -> None:
+    done = CliRunner().invoke(main, ["explain"])
+    assert done.exit_code == 0
+    titles = dict(line.split(maxsplit=1) for line in done.output.split("\n\n")[0].splitlines())
+    assert titles["glossary"] == "Glossary"
+    assert set(titles) == {page.stem for page in (ROOT / "docs").glob("*.md")}
+
+
 def on_terminal(folder: Path, command: str, columns: int | None, **variables: str) -> str:
     """Return what a command prints on a terminal of so many columns, or in a pipe."""
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns or ""), **variables}
     environment.pop("HERD_INVENTORY", None)
     ours, theirs = pty.openpty() if columns else os.pipe()
-    subprocess.run(
-        [HERD, *shlex.split(command)],
-        cwd=folder,
-        stdout=theirs,
-        stderr=theirs,
-        stdin=subprocess.DEVNULL,
-        env=environment,
-        check=False,
-    )
-    os.close(theirs)
+    words_ = [HERD, *shlex.split(command)]
     found = b""
-    with suppress(OSError):  # a terminal without a program
-        while piece := os.read(ours, 100_000):
-            found += piece
+    with subprocess.Popen(words_, cwd=folder, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, env=environment):
+        os.close(theirs)
+        with suppress(OSError):  # a terminal without a program
+            while piece := os.read(ours, 100_000):
+                found += piece
     os.close(ours)
     return without_blanks(found.decode().replace("\r\n", "\n"))
 

@@ -69,7 +69,7 @@ def test_another_run_waits_and_is_told_for_whom(turns: tuple[HostLock, HostLock]
     waiting.start()
     while not said:
         time.sleep(0.05)
-    assert said[0].startswith("waiting for another run on this host, by tom on desk since ")
+    assert said[0].startswith("waiting up to 60 s for another run, by tom on desk since ")
     assert not taken
     first.give_back()
     waiting.join(10)

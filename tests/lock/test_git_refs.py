@@ -146,6 +146,7 @@ def test_nobody_listens() -> None:
         taken.bind(("127.0.0.1", 0))
         error = refusal(f"http://tom:{SECRET}@127.0.0.1:{taken.getsockname()[1]}/llama.cpp")
         assert "cannot be reached" in error.message
+        assert "`source: {archive: FILE}`" in error.help
 
 
 @pytest.mark.parametrize(

@@ -266,6 +266,7 @@ def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         monkeypatch.setenv("HF_ENDPOINT", url)
         assert f"{url} cannot be reached" in refusal().message
+        assert refusal().help.endswith("`file: PATH`")
 
 
 def test_somebody_else_answers(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -244,11 +244,23 @@ def test_what_github_cannot_give_is_one_sentence(github: Github, case: str) -> N
 
 def test_an_api_that_is_not_there_is_one_sentence(github: Github, monkeypatch: pytest.MonkeyPatch) -> None:
     github.__exit__()
-    assert "127.0.0.1 cannot be reached" in the_finding(locked(rig_of(cpu_rig()))).message
+    found = the_finding(locked(rig_of(cpu_rig())))
+    assert "127.0.0.1 cannot be reached" in found.message
+    assert found.help.endswith("without internet, use a file of this machine: `source: {archive: FILE}`")
     monkeypatch.setenv("GITHUB_API_URL", "https://tom:secret@github.lan")
     found = the_finding(locked(rig_of(cpu_rig())))
     assert "GITHUB_API_URL is not a plain URL" in found.message
     assert "secret" not in f"{found.message}{found.help}"
+
+
+def test_a_release_without_internet_is_one_error(github: Github, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_commit(*_: object) -> NoReturn:
+        raise git_refs.GitError("https://github.com/ggml-org/llama.cpp cannot be reached", "check the network")
+
+    github.__exit__()
+    monkeypatch.setattr(git_refs, "commit_of", no_commit)
+    found = the_finding(locked(rig_of(cpu_rig())))
+    assert found.message == "https://github.com/ggml-org/llama.cpp cannot be reached"
 
 
 # --- who built it -------------------------------------------------------------------------------------------

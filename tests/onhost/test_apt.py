@@ -216,7 +216,23 @@ def test_a_failure_has_its_last_lines_and_the_process_that_holds_the_locks(fails
     host.files |= {"/proc/locks": File("1: POSIX ADVISORY WRITE 9 fd:01:77 0 EOF\n"), "/proc/9/comm": File("apt\n")}
     with pytest.raises(FailedError) as caught:
         install(InstallInput(("curl",)), host)
-    assert caught.value.fix == "apt (process 9) holds apt's locks; let it end, or end it, and run again"
+    assert caught.value.fix == "apt (process 9) holds apt's locks: when it has ended, run `herd up` again"
+
+
+@pytest.mark.parametrize(
+    ("line", "held"),
+    [
+        ("E: Could not get lock /var/lib/apt/lists/lock. It is held by process 812 (apt-get)", "apt-get (process 812)"),
+        ("E: Could not get lock /var/cache/apt/archives/lock. It is held by process 0", "another process"),
+        ("E: Could not get lock /var/lib/dpkg/lock-frontend - open (11: Temporarily unavailable)", "another process"),
+    ],
+    ids=["named", "outside of a container", "an earlier apt"],
+)
+def test_a_lock_whose_holder_has_ended_is_in_the_help(line: str, held: str) -> None:
+    host = AptHost({}, ends={"apt-get -q -y -o DPkg::Lock::Timeout=600 install": Ended(100, "", f"{line}\n")})
+    with pytest.raises(FailedError) as caught:
+        install(InstallInput(("curl",)), host)
+    assert caught.value.fix == f"{held} holds apt's locks: when it has ended, run `herd up` again"
 
 
 def test_a_lock_of_a_process_that_has_ended_is_nobodys() -> None:

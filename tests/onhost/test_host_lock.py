@@ -56,7 +56,7 @@ def test_a_run_that_another_one_keeps_out_names_it() -> None:
     host = PlayedHost({}, holders={"run": OTHER}, lines=iter([None] * 1000))
     with pytest.raises(FailedError) as raised:
         hold_run(GIVEN, host)
-    assert host.log == [f"waiting for another run on this host, by {OTHER}, for up to 60 s"]
+    assert host.log == [f"waiting up to 60 s for another run, by {OTHER}"]
     assert raised.value.message == f"another run changes this host, by {OTHER}"
     assert raised.value.fix.endswith("if it is gone for good, `herd unlock duo` breaks its lock")
     assert 60 <= host.time < 65
@@ -190,7 +190,7 @@ def test_runs_of_both_versions_exclude_each_other(locks: Path, run_of_the_last_v
     command = [sys.executable, "-c", RUN, str(locks)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as waiting:
         assert waiting.stdout
-        assert waiting.stdout.readline().startswith("waiting for another run on this host, by tom on desk since ")
+        assert waiting.stdout.readline().startswith("waiting up to 60 s for another run, by tom on desk since ")
         last.communicate()
         assert waiting.stdout.readline() == f"{RUN_HELD}\n"
         assert output(SHELL, locks).startswith("busy: ann's $(desk) since ")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from llamaherd.layout import DRIVER_KEPT
-from llamaherd.onhost.apt import LOCK_SECONDS, LOG, lock_holder, start_log
+from llamaherd.onhost.apt import LOCK_SECONDS, LOG, lock_help, lock_holder, start_log
 from llamaherd.onhost.clients import systemctl
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.files import WrittenFile, write_files
@@ -303,10 +303,9 @@ def install_packages(system: System, words: Sequence[str]) -> None:
     wait = ("-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}")
     ended = run_logged(system, "apt-get", "-q", "-y", *wait, *conf, *how, *words)
     if not ended.ok:
-        held = lock_holder(system)
         raise FailedError(
             f"apt could not install: {' '.join(words)}. The whole log is {LOG} on the host.",
-            f"{held} holds apt's locks; let it end, or end it, and run again" if held else "",
+            lock_help(system, ended),
             [*ended.out.splitlines()[-_LAST:], *_compiler_log(system)],
         )
 

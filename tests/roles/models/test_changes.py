@@ -51,6 +51,21 @@ def test_what_has_arrived_is_let_in_and_not_fetched() -> None:
     assert let_in == AdmittedModel(model.folder, tuple(AdmittedFile(each.name, each.sha256) for each in model.files))
 
 
+def test_a_model_that_one_change_brings_is_one_line_of_a_preview() -> None:
+    """Previews show changes with the same text once."""
+    begin = begin_changes(GPU, HostState(), nowhere, WATCHER)
+    changes = [str(each) for each in (*begin, *model_changes(local_alone(GPU), HostState(), nowhere, WATCHER))]
+    fetched, sent, admitted = changes
+    assert sent == admitted
+    assert fetched.startswith("fetch model 35b: ")
+    assert "GB" in fetched
+
+
+def local_alone(plan: Plan) -> Plan:
+    """Return a plan with the first model of the controller's own files alone."""
+    return plan.model_copy(update={"models": tuple(each for each in plan.models if each.local)[:1]})
+
+
 def test_a_fetch_that_runs_is_not_begun_again() -> None:
     seen = HostState()
     job = str(fetch_job(GPU, to_fetch(GPU, seen), [])["id"])

@@ -289,7 +289,7 @@ def test_another_run_keeps_the_host() -> None:
     with pytest.raises(FailedError, match="another run changes this host, by tom@laptop") as error:
         run_stop(given("chat"), made, made)
     assert "`herd unlock box` breaks its lock" in error.value.fix
-    assert made.log[-1] == "waiting for another run on this host, by tom@laptop, for up to 60 s"
+    assert made.log[-1] == "waiting up to 60 s for another run, by tom@laptop"
     assert serves(made, "chat")
 
 
