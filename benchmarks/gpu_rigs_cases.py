@@ -23,6 +23,7 @@ from benchmarks.memory_shapes_embedding import (
     bge_m3,
     bge_reranker,
     embedding_gemma,
+    in_type,
     jina_v2,
     jina_v3,
     minilm,
@@ -67,6 +68,10 @@ MODELS: Mapping[str, Model] = {
     "Jina Embeddings v3": jina_v3(),
     "GTE ModernBERT base": modern_bert(),
     "EmbeddingGemma 300M": embedding_gemma(),
+    "Qwen3 Embedding 0.6B F16": in_type(qwen3_embedding(), "F16"),
+    "Qwen3 Embedding 0.6B BF16": in_type(qwen3_embedding(), "BF16"),
+    "bge m3 Q8_0": in_type(bge_m3(), "Q8_0"),
+    "Nomic Embed v1.5 BF16": in_type(nomic_embed(), "BF16"),
 }
 
 
@@ -236,6 +241,10 @@ TASKS: Mapping[str, Case] = _cases(
         "embed-jina3": ("Jina Embeddings v3", 1, {**_EMBEDS, **_batch(4096)}),
         "embed-modern": ("GTE ModernBERT base", 1, {**_EMBEDS, **_batch(8192)}),
         "embed-gemma": ("EmbeddingGemma 300M", 1, {**_EMBEDS, **_batch(2048)}),
+        "embed-qwen06-f16": ("Qwen3 Embedding 0.6B F16", 1, {**_EMBEDS, "context": 8192, "ubatch": 1024}),
+        "embed-qwen06-bf16": ("Qwen3 Embedding 0.6B BF16", 1, {**_EMBEDS, "context": 8192, "ubatch": 1024}),
+        "embed-bge-q8": ("bge m3 Q8_0", 1, {**_EMBEDS, **_batch(4096)}),
+        "embed-nomic-bf16": ("Nomic Embed v1.5 BF16", 1, {**_EMBEDS, **_batch(2048)}),
     },
 )
 """Servers of embeddings and rerank: every slot gets an input as long as a batch."""

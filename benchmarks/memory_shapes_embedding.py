@@ -144,3 +144,9 @@ def embedding_gemma() -> Model:
     parameters = parameters_of(embedding, layers, 2048, attention)
     parameters |= {"feed_forward_length": dense.width, "pooling_type": MEAN, "attention.sliding_window": 512}
     return Model("gemma-embedding", "EmbeddingGemma 300M in shape", parameters, tuple(weights), tokens)
+
+
+def in_type(made: Model, type_: str) -> Model:
+    """The same with all its matrices in another type."""
+    tensors = (replace(each, type=type_) if len(each.shape) > 1 else each for each in made.tensors)
+    return replace(made, name=f"{made.name}, {type_}", tensors=tuple(tensors))

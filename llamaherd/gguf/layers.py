@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 BERT = frozenset({"bert", "jina-bert-v2", "jina-bert-v3", "nomic-bert", "nomic-bert-moe"})
 """They share one graph (src/models/bert.cpp), which normalises after each part of a layer."""
 
+ROTATED = frozenset({"jina-bert-v3", "modern-bert", "nomic-bert", "nomic-bert-moe"})
+"""Encoders that rotate queries and keys by position, into new tensors."""
+
 WITHOUT_OUTPUT = BERT | {"eurobert", "modern-bert", "neo-bert"}
 """They load no output matrix, and no copy of the embeddings in its place."""
 

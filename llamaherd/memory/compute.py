@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from llamaherd.gguf.header import Header, spread, tensor_bytes
-from llamaherd.gguf.layers import BERT, LOGITS_FOR_CHAT, WITHOUT_LOGITS, Layer
+from llamaherd.gguf.layers import BERT, LOGITS_FOR_CHAT, ROTATED, WITHOUT_LOGITS, Layer
 from llamaherd.memory.layout import Layout
 from llamaherd.memory.placement import HOST, Placement
 
@@ -90,10 +90,8 @@ class Working:
         embedding = header.number("embedding_length")
         if header.number("expert_used_count") and (self.experts or not gpu):
             forward = self._mixing_experts()
-        elif gpu and header.architecture in BERT:
-            forward = 2 * embedding + (2 if self._has_gate else 1) * layer.wide
         elif header.architecture in BERT and not self._has_gate:
-            forward = 5 * embedding + layer.wide  # the activation is in place
+            forward = (1 if gpu else 5) * embedding + layer.wide  # the activation is in place
         else:
             forward = (3 if gpu else 5) * embedding + (1 if header.architecture in _WITHOUT_GATE else 3) * layer.wide
         mixing = self._recurring() if layer.state else self._attending(layer)
@@ -135,7 +133,12 @@ class Working:
 
     @property
     def _has_gate(self) -> bool:
-        return any(group.name == "ffn_gate.weight" for group in self.header.tensors)
+        """Return whether the feed-forward part has a gate, as a matrix or in `ffn_up` (src/models/bert.cpp)."""
+        wide = self.header.number("feed_forward_length")
+        return any(
+            group.name == "ffn_gate.weight" or (group.name == "ffn_up.weight" and group.shape[1] == 2 * wide)
+            for group in self.header.tensors
+        )
 
     def _mixing_experts(self) -> int:
         """Return the numbers per token while experts are computed: inputs, inner rows, outputs."""
@@ -185,8 +188,9 @@ class Working:
         """Return the numbers per token in attention: queries before and after rotation, outputs; a gate, if any."""
         queries = 4 if self.header.architecture in _GATED else 3
         query = layer.heads * head_width(self.header)
-        if self.header.architecture in BERT:  # keys and values are there in f16 besides
-            return self.header.number("embedding_length") + query + 3 * (layer.keys + layer.values) // 2
+        if self.header.architecture in BERT | ROTATED:  # keys and values are there in f16 besides
+            rotated = query + layer.keys if self.header.architecture in ROTATED else 0
+            return self.header.number("embedding_length") + query + 3 * (layer.keys + layer.values) // 2 + rotated
         return 3 * self.header.number("embedding_length") + layer.keys + layer.values + queries * query
 
 
@@ -323,7 +327,8 @@ class _Graph:
             return size
         if self.placement.does.reserves_all_logits:
             return size + self.embedding
-        return size + (_PIPED_EMBEDDINGS if self.copies > 1 else _EMBEDDINGS) * self.embedding
+        looked_up = 1 if self.laid.header.architecture == "bert" else 0  # a position's row (src/models/bert.cpp)
+        return size + ((_PIPED_EMBEDDINGS if self.copies > 1 else _EMBEDDINGS) + looked_up) * self.embedding
 
     def _of_gpu(self, device: int) -> int:
         own, header = self.on(device), self.laid.header
@@ -357,7 +362,7 @@ class _Graph:
         working = self._working(device)
         peaks = [working.peak(layer) for layer in own]
         if self.laid.places[-1] == device:
-            peaks.append(self._output())
+            peaks.append(self._output(device))
         if device == self.placement.first_gpu and self.moved:
             peaks += [self._fetching(layer) for layer in _kinds(self.layers)]
             peaks += [self.moved + working.converting(layer) for layer in own if layer.keys]
@@ -409,10 +414,15 @@ class _Graph:
         placement = self.placement
         return placement.cache_bytes(layer.keys, layer.values, layer.window, (placement.type_k, placement.type_v))
 
-    def _output(self) -> int:
-        """Return the bytes at the end of a graph. Logits that are not larger reuse the space of the masks."""
+    def _output(self, device: int) -> int:
+        """Return the bytes at the end of a graph. Logits that are not larger reuse the space of the masks.
+
+        If each token is an output, the last layer makes no smaller tensors of the rows that are outputs, and a GPU has
+        three rows of embeddings less.
+        """
         logits = self.logits(self.placement.rows)
-        return 6 * self.embedding + (logits if logits > self.masks else 0)
+        every = self.placement.embeddings or self.laid.header.architecture in WITHOUT_LOGITS
+        return (3 if every and device != HOST else 6) * self.embedding + (logits if logits > self.masks else 0)
 
     def _of_ik(self, device: int) -> int:
         """Return the bytes of a GPU's buffer in ik_llama.cpp, which has the logits of every token of a batch.

@@ -10,6 +10,7 @@ from llamaherd.engines import SIZED, USUAL, CommandLine, command_line, flags_of,
 from llamaherd.engines.flags.definitions import Catalogue
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Instance, Rig
+from llamaherd.memory.compute import head_width
 from llamaherd.memory.estimate import DraftUse, Memory, Use, add_memory, estimate
 from llamaherd.memory.explicit_flags import embedding_placement, with_explicit_flags
 from llamaherd.memory.layout import expert_layers_on_cpu, experts_pattern
@@ -197,7 +198,7 @@ def _by_keys(
         type_v=instance.kv.v,
         batch=instance.batch or Placement.batch,
         ubatch=instance.ubatch or Placement.ubatch,
-        flash_attention=instance.flash_attention != "off",
+        flash_attention=_flash_attention(instance, header, kind),
         gpu_layers=layers if isinstance(layers, int) else None,
         devices=len(instance.on),
         free=free,
@@ -209,6 +210,18 @@ def _by_keys(
         cache_ram=CACHE_RAM if known is None or known.knows("--cache-ram") else 0,
         checkpoints=CHECKPOINTS if known is None or known.knows("--ctx-checkpoints") else 0,
     )
+
+
+_FLASH_HEADS = {40, 64, 72, 80, 96, 112, 128, 192, 256, 320, 512, 576}
+"""Numbers of a head's keys for which CUDA has flash attention (ggml_cuda_get_best_fattn_kernel in fattn.cu)."""
+
+
+def _flash_attention(instance: Instance, header: Header, kind: str) -> bool:
+    """Return whether the server computes flash attention: by `auto`, llama.cpp does so where its GPUs can."""
+    if instance.flash_attention in ("on", "off"):
+        return instance.flash_attention == "on"
+    automatic = kind == USUAL and instance.on and not instance.kv.quantised
+    return not automatic or head_width(header) in _FLASH_HEADS
 
 
 def experts_on_cpu(instance: Instance, header: Header) -> str | None:

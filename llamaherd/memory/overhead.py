@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from llamaherd.engines import SIZED, is_on
 from llamaherd.gguf.header import BLOCKS, Header, TensorGroup, spread, tensor_bytes
-from llamaherd.gguf.layers import WITHOUT_LOGITS, Layer
+from llamaherd.gguf.layers import LOGITS_FOR_CHAT, WITHOUT_LOGITS, Layer
 from llamaherd.inventory.schema import Cpu, Engine
 from llamaherd.memory.compute import head_width
 from llamaherd.memory.layout import INPUT, lay_out, places_of
@@ -102,6 +102,9 @@ _PER_MULTIPROCESSOR = 4
 _DRAFT = 116
 """MiB that a draft's own cuBLAS and scratch memory take."""
 
+_MMQ, _CUBLAS, _BOTH = 80, 160, 188
+"""MiB of kernels for quantized matrices, of cuBLAS with its workspace and kernels, and of both: docs/gpus.md."""
+
 _OUTPUT_ALONE = 60
 """MiB on a GPU that has the output and no layer: no kernels of attention or experts are loaded there."""
 
@@ -113,6 +116,9 @@ _SERVER_RAM, _GPU_RAM, _IK_GPU_RAM, _NCCL_RAM = 330, 105, 225, 300
 _VOCABULARY = 512
 """Bytes of RAM that each token of a vocabulary takes in the server's tables."""
 
+
+_CUBLAS_RAM = 90
+"""MiB of RAM that cuBLAS takes for its kernels with the first full batch: 70 to 100, docs/gpus.md."""
 
 _CPU_SERVER_RAM, _CPU_VOCABULARY = 32, 300
 """MiB of RAM of a server without a GPU, and bytes of each token there: measured, docs/gpus.md."""
@@ -171,12 +177,47 @@ def _of_llama(header: Header, placement: Placement) -> int:
     Matrices that are not quantized are multiplied by cuBLAS, which routers of experts need, and a dense model that has
     some (Gemma 4 E4B).
     """
-    own = 80 if _is_plain(header) and not _has_unquantized_matrices(header) else 188
-    return own + 32 * min(placement.tokens, 4096) // 2048
+    if placement.embeddings and _is_plain(header):
+        return _of_embeddings(header, placement)
+    matrices = [group for group in header.tensors if len(group.shape) > 1]
+    usual = _is_plain(header) and not any(group.type in _UNQUANTIZED for group in matrices)
+    return (_MMQ if usual else _BOTH) + 32 * min(placement.tokens, 4096) // 2048
 
 
-def _has_unquantized_matrices(header: Header) -> bool:
-    return any(group.type in _UNQUANTIZED and len(group.shape) > 1 for group in header.tensors)
+def _of_embeddings(header: Header, placement: Placement) -> int:
+    """Return the MiB of kernels, and of the largest copies that a product of a whole batch makes of its operands."""
+    matrices = _multiplied(header)
+    unquantized = {group.type in _UNQUANTIZED for group in matrices}
+    own = _BOTH if len(unquantized) > 1 else _CUBLAS if True in unquantized else _MMQ
+    return own + max((_copied(group) for group in matrices), default=0) * placement.tokens // MIB
+
+
+def _uses_cublas(header: Header) -> bool:
+    return any(group.type in _UNQUANTIZED for group in _multiplied(header))
+
+
+def _copied(group: TensorGroup) -> int:
+    """Return the bytes per token of the copies that a product with this matrix needs.
+
+    cuBLAS reads f16 and writes f16, or reads bf16 and writes f32 (ggml_cuda_mul_mat_cublas_impl). Kernels for quantized
+    matrices read blocks of 36 bytes for 32 numbers (ggml_cuda_mul_mat_q).
+    """
+    columns, rows = group.shape[0], group.shape[1]
+    return {"F32": 0, "F16": _F16 * (columns + rows), "BF16": _F16 * columns}.get(group.type, columns * 36 // 32)
+
+
+def _multiplied(header: Header) -> list[TensorGroup]:
+    """Return the matrices that are multiplied with all tokens of a batch if each token is an output.
+
+    A classification head computes one row for each input, without cuBLAS. The embeddings are also the output matrix of
+    a model that computes logits and has no other.
+    """
+    matrices = [group for group in header.tensors if len(group.shape) > 1]
+    found = [group for group in matrices if not group.name.startswith((*INPUT, "cls."))]
+    if header.architecture in WITHOUT_LOGITS | LOGITS_FOR_CHAT:
+        return [group for group in found if group.name != "output.weight"]
+    tied = "output.weight" not in {group.name for group in found}
+    return [*found, *(group for group in matrices if tied and group.name == "token_embd.weight")]
 
 
 def _of_ik(header: Header, placement: Placement) -> int:
@@ -210,7 +251,8 @@ def in_ram(header: Header, placement: Placement) -> int:
         return own * MIB + header.vocabulary * each + layouts.copies - layouts.originals
     each = _IK_GPU_RAM if placement.does.makes_communicators else _GPU_RAM
     nccl = _NCCL_RAM if placement.does.makes_communicators and placement.devices > 1 else 0
-    own = _SERVER_RAM + each * (placement.devices - 1) + nccl
+    cublas = _CUBLAS_RAM if placement.embeddings and _uses_cublas(header) else 0
+    own = _SERVER_RAM + each * (placement.devices - 1) + nccl + cublas
     return own * MIB + header.vocabulary * _VOCABULARY
 
 
