@@ -237,7 +237,8 @@ ROUTED = Rule(
     engines:
       v: {kind: vllm, image: "vllm/vllm-openai@sha256:abababababababababababababababababababababababababababababababab"}
     instances:
-      keyless: {engine: v, model: small, context: 8192, on: [big], port: 8003, backend: compose}
+      keyless: {engine: v, model: small, context: 8192, on: [big], port: 8003, backend: compose,
+                extra_args: [--gpu-memory-utilization, "0.3"]}
     """,
     fix="add `api_key`.",
 )

@@ -541,8 +541,8 @@ def _masked(chars: str) -> tuple[bytearray, list[int]]:
 
 
 def _has_error(node: Node) -> bool:
-    """Return whether the grammar skipped a part of a node."""
-    if node.type == "ERROR":
+    """Return whether the grammar skipped a part of a node, or added the end of a quotation."""
+    if node.type == "ERROR" or (node.is_missing and node.type in ('"', "'")):
         return True
     return node.has_error and any(map(_has_error, node.children))
 

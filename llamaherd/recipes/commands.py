@@ -124,7 +124,9 @@ def split(text: Text, *, operators: bool = False, comments: bool = False) -> Ite
             kept, begun, quoted = [], False, False
         if ends:
             if operators and (found[5] or "\n" in piece.chars):
-                yield Text(piece.chars.strip(" \t\r") or ";", piece.at), False
+                start = len(piece.chars) - len(piece.chars.lstrip(" \t\r"))
+                sign = piece.chars.strip(" \t\r")
+                yield piece.cut(start, start + len(sign)), False
             continue
         if comments and piece.chars.startswith("#") and not begun:
             at = text.chars.find("\n", at) if "\n" in text.chars[at:] else len(text.chars)

@@ -63,6 +63,7 @@ NOT_EXAMINED = {
     *("LH030", "LH031", "LH032", "LH033", "LH034", "LH035"),  # the lock
     *(f"LH{number}" for number in range(300, 326)),  # what stands in `fleet.yaml`, beside rigs
     *(f"LH{number}" for number in range(350, 355)),
+    "LH361",  # what stands in `fleet.yaml`, too
     "LH162",  # what a file of this machine holds
     "LH279",  # what lies on this machine
     "LH282",  # a config.yaml of llama-swap

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tests.support.drifts import CPU, seen_of
-
 from llamaherd.host.state import HostState
 from llamaherd.role.changes import Change
 from roles.base import BaseState, base_changes
 from roles.base.onhost import UserFound
+from tests.support.drifts import CPU, seen_of
 from tests.support.states import edited
 
 
