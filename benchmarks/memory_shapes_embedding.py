@@ -147,6 +147,7 @@ def embedding_gemma() -> Model:
 
 
 def in_type(made: Model, type_: str) -> Model:
-    """The same with all its matrices in another type."""
-    tensors = (replace(each, type=type_) if len(each.shape) > 1 else each for each in made.tensors)
+    """The same with all its matrices in another type; types of tokens are vectors."""
+    matrices = {each.name for each in made.tensors if len(each.shape) > 1} - {"token_types.weight"}
+    tensors = (replace(each, type=type_) if each.name in matrices else each for each in made.tensors)
     return replace(made, name=f"{made.name}, {type_}", tensors=tuple(tensors))

@@ -13,7 +13,7 @@ import yaml
 
 from benchmarks.gpu_rigs_cases import MODELS, Case
 from benchmarks.gpu_rigs_rows import Row, again, rig_of
-from benchmarks.memory_shapes_embedding import bge_m3, qwen3_embedding
+from benchmarks.memory_shapes_embedding import bge_m3, in_type, jina_v2, qwen3_embedding
 from llamaherd.checks.command_line import check_conflicts, conflicting_commands
 from llamaherd.checks.context import RigContext
 from llamaherd.checks.memory import check_memory
@@ -25,7 +25,7 @@ from llamaherd.memory.compute import output_bytes
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.facts import rig_facts
 from llamaherd.memory.instances import placement
-from llamaherd.memory.overhead import in_ram, ram_growth
+from llamaherd.memory.overhead import cuda_on_gpus, in_ram, ram_growth
 from llamaherd.memory.placement import Placement
 from tests.support.headers import header
 from tests.support.rigs import changed, gpu_rig
@@ -66,6 +66,30 @@ def test_buffers_with_a_gpu_are_what_the_engine_logged(name: str) -> None:
     assert memory.devices[0].compute / MIB == pytest.approx(row["compute"], abs=0.8)
     computed = memory.host.compute - output_bytes(known, placed)
     assert computed / MIB == pytest.approx(row["host_compute"], abs=0.3)
+
+
+def test_a_gate_within_another_matrix_takes_as_much_as_a_gate_of_its_own() -> None:
+    made = jina_v2()
+    joined = tuple(
+        replace(each, shape=(each.shape[0], 2 * each.shape[1])) if each.name.endswith("ffn_up.weight") else each
+        for each in made.tensors
+        if not each.name.endswith("ffn_gate.weight")
+    )
+    placed = Placement(context=8192, batch=2048, ubatch=2048, embeddings=True)
+    apart, within = (estimate(header(each), placed).devices[0] for each in (made, replace(made, tensors=joined)))
+    assert within.compute == apart.compute
+    assert within.weights == apart.weights
+
+
+@pytest.mark.parametrize(("type_", "copied"), [("F16", 1024 + 151_669), ("BF16", 3072), ("F32", 0)])
+def test_products_of_cublas_copy_what_they_read_and_write(type_: str, copied: int) -> None:
+    """F16: inputs and outputs of the output matrix. BF16: inputs alone, of which those of `ffn_down` are the widest."""
+    known = header(in_type(qwen3_embedding(), type_))
+    small, large = (
+        cuda_on_gpus((132,), known, Placement(ubatch=tokens, batch=2048, embeddings=True), drafts=False)[0]
+        for tokens in (512, 1024)
+    )
+    assert (large - small) / MIB == pytest.approx(2 * copied * 512 / MIB, abs=1)
 
 
 CPU = {row["case"]: row for row in map(json.loads, ON_CPU.read_text(encoding="utf-8").splitlines())}
