@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from llamaherd.cli.common import FAILED, echo, fail
-from llamaherd.diagnostics.findings import UserError
+from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.gguf.header import Header
 from llamaherd.host.ssh import UnknownHostKeyError, host_key_prompt, place
-from llamaherd.inventory.schema import LOCAL, Connect
+from llamaherd.inventory.schema import LOCAL, Connect, Rig
+from llamaherd.inventory.schema.machine import Host
 from llamaherd.lock import Lock
 from llamaherd.measure.results.store import RESULTS
 from llamaherd.measure.tune.result import prior_result_lines, prior_results, results_of_machine
@@ -23,6 +24,7 @@ from llamaherd.onhost.hardware import FoundHost
 from llamaherd.pipeline.discovery import find_fleet
 from llamaherd.pipeline.fit import header_of
 from llamaherd.pipeline.fleet_files import FLEET
+from llamaherd.pipeline.load import rigs as declared_rigs
 from llamaherd.scaffold import (
     EXAMPLE,
     connect_to,
@@ -73,6 +75,9 @@ def create_fleet(folder: Path | None, first: FirstRig) -> None:
     if first.host is not None and any(each.what == "kept" and each.file.stem in rigs for each in outcomes):
         help_ = "give the new rig another name with `--name`, or remove that file"
         fail(UserError(f"there is a rig in {folder / next(iter(rigs))}.yaml already, which was kept", help_), FAILED)
+    for rig, text in rigs.items() if first.host is not None else ():
+        if twin := twin_of(folder, rig, text):
+            echo(f"{twin} has the same hardware: with `extends: {twin}`, {rig}.yaml needs only what differs", err=True)
     if rigs:
         echo(_next_step(folder, rigs, ready=first.host is not None), err=True)
 
@@ -91,6 +96,20 @@ def _next_step(folder: Path, rigs: Iterable[str], *, ready: bool) -> str:
     first = f"{next(name for name in rigs if f'{name}.yaml' != FLEET)}.yaml"
     enter = "" if folder == Path() else f"run `cd {shlex.quote(str(folder))}`, "
     return f"next: {enter}{f'read {first}, and run `herd up`' if ready else f'edit {first}, and run `herd check`'}"
+
+
+def twin_of(folder: Path, name: str, text: str) -> str:
+    """Return another rig of the fleet with the same system, processor, memory and GPUs; empty if there is none."""
+    try:
+        fleet = declared_rigs(folder).rigs
+    except InventoryError:
+        return ""
+    hardware = _hardware(parse_rig(text))
+    return next((each for each, rig in fleet.items() if each != name and _hardware(rig) == hardware), "")
+
+
+def _hardware(rig: Rig) -> tuple[Host, list[str]]:
+    return rig.host, sorted(card.model for card in rig.gpus.cards.values()) if rig.gpus else []
 
 
 def _connection(first: FirstRig) -> Connect:

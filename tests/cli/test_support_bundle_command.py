@@ -172,9 +172,21 @@ def test_names_stay_on_request_and_a_host_that_is_away_is_reported(fleet: Fleet)
     assert [what for what, canary in known.items() if canary in found.text] == []
 
 
-def test_a_rig_that_does_not_exist_and_a_file_that_cannot_be_written(fleet: Fleet) -> None:
+def test_the_file_has_a_name_and_a_wrong_rig_or_path_is_an_error(fleet: Fleet, tmp_path: Path) -> None:
     (fleet.folder / "odd.yaml").unlink()
     (fleet.folder / "fleet.yaml").unlink()
     assert fleet.bundle("attik").code == 2
+    ended = subprocess.run(
+        [HERD, "-i", str(fleet.folder), "support-bundle", "attic"],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    (written,) = tmp_path.glob("herd-support-*.tar.gz")
+    assert ended.stdout.startswith(f"{written.name}: ")
+    assert written.stat().st_mode & 0o777 == 0o600
     ended = fleet.bundle("attic", "-o", "/proc/none.tar.gz")
     assert (ended.code, "cannot write /proc/none.tar.gz" in ended.output) == (2, True)

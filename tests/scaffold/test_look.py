@@ -356,3 +356,19 @@ def test_a_rig_of_the_same_name_is_kept_and_reported(tmp_path: Path, monkeypatch
     assert (fleet / "attic.yaml").read_text() == "rig: attic\n"
     assert init("attic", "--name", "other").exit_code == 0
     assert "rig: other\n" in (fleet / "other.yaml").read_text()
+
+
+def test_a_second_host_with_the_same_hardware_may_extend_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MODULE, "query_verb", lambda *_: found_host("cpu-box"))
+
+    def init(name: str) -> str:
+        ended = CliRunner().invoke(main, ["init", str(tmp_path), "--from", f"{name}.lan"], prog_name="herd")
+        assert ended.exit_code == 0, ended.output
+        return ended.stderr
+
+    assert "extends" not in init("one")
+    assert "\none has the same hardware: with `extends: one`, two.yaml needs only what differs\n" in init("two")
+    monkeypatch.setattr(MODULE, "query_verb", lambda *_: replace(found_host("cpu-box"), os="debian-13"))
+    assert "extends" not in init("three")
