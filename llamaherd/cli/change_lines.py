@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 import click
 
 from llamaherd.pipeline.diff import Causes, changed_values
-from llamaherd.role.changes import Action, Change, SendFile
+from llamaherd.role.changes import OTHER_SETTINGS, Action, Change, SendFile
 from llamaherd.role.values import ValueChange
 from llamaherd.text.numbers import show_size
 from llamaherd.text.terminal import shown
@@ -93,12 +93,12 @@ def thing(change: Change) -> str:
 
 def _is_technical(reason: str) -> bool:
     """Return whether a reason is about a file or a hash, whose cause is shown as a changed setting."""
-    return reason.startswith(("/", "spec ")) or reason in _TECHNICAL
+    return reason.startswith(("/", OTHER_SETTINGS)) or reason in _TECHNICAL
 
 
 def _short(reason: str) -> str:
     """Return a text without hashes, and with the names of files instead of their paths."""
-    return "other settings" if reason.startswith("spec ") else _HASH.sub(r"\1…", _PATH.sub(r"\1", reason))
+    return "other settings" if reason.startswith(OTHER_SETTINGS) else _HASH.sub(r"\1…", _PATH.sub(r"\1", reason))
 
 
 def _value_text(value: ValueChange) -> str:

@@ -189,6 +189,15 @@ class Change:
         return self.how.says if isinstance(self.how, RunScript | RunVerb | DeferredVerb) else ""
 
 
+OTHER_SETTINGS = "its settings differ"
+"""The begin of the reason of a server that runs with another spec, which is a hash of its settings."""
+
+
+def other_settings(running: str, planned: str) -> str:
+    """Return the reason of a server that runs with another spec than the planned one."""
+    return f"{OTHER_SETTINGS}: spec {running} runs, {planned} is planned"
+
+
 def operation_change(name: str, reason: str) -> Change:
     """Return the change that an operation of a fleet's own pyinfra role makes. pyinfra itself runs the operation."""
     return Change("update", "operation", name, (reason,), RunScript(""))

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from llamaherd.host.responses import parse_pairs
 from llamaherd.onhost.services import ServiceState
 from llamaherd.plan import InstancePlan
+from llamaherd.role.changes import other_settings
 from llamaherd.text.terminal import MOST_HELP, one_line
 
 PROMPT = "The three primary colours are"
@@ -102,7 +103,9 @@ class Report:
         """Return the result in one line: `2 of 3 servers respond, 1 paused, 55 t/s`, and how many checks failed."""
         respond = [each for each in self.instances if each.responds]
         count, rates = len(self.instances), [each.tokens_per_second for each in respond if each.tokens_per_second]
-        servers = f"{len(respond)} of {count} server{'s'[: count != 1]} respond{'s'[: len(respond) == 1]}"
+        servers = (
+            f"{len(respond)} of {count} server{'s'[: count != 1 or not respond]} respond{'s'[: len(respond) == 1]}"
+        )
         paused = sum(each.paused for each in self.instances)
         found = [servers if count else "no server is declared", *([f"{paused} paused"] if paused else [])]
         found += [_speeds(rates)] if rates else []
@@ -142,7 +145,7 @@ def restart_reasons(unit: ServiceState | None, wanted: str) -> list[str]:
         return ["there is no such unit"]
     if unit.active != "active":
         return [f"it is {unit.active}"]
-    return [] if unit.spec == wanted else [f"spec {unit.spec or 'of nothing'} runs, not {wanted}"]
+    return [] if unit.spec == wanted else [other_settings(unit.spec or "of nothing", wanted)]
 
 
 def unit_problems(unit: UnitState | None) -> Iterator[str]:

@@ -20,7 +20,7 @@ from llamaherd.onhost.verification import Probe
 from llamaherd.plan import PAGE_ASKS, ChatPlan, Estimate, Plan, TextFile, digest
 from llamaherd.plan.server import Endpoint
 from llamaherd.render import render
-from llamaherd.role.changes import Action, Change, RunVerb, file_differences, written_files
+from llamaherd.role.changes import Action, Change, RunVerb, file_differences, other_settings, written_files
 from llamaherd.role.preflight import Refusal, is_port_taken, port_refusal
 from llamaherd.role.report import Check
 from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
@@ -200,7 +200,7 @@ def _wrong(chat: ChatPlan, seen: ChatState) -> Iterator[str]:
     elif seen.page.health == "unhealthy":
         yield "it is unhealthy"
     if seen.page.spec != chat.spec:
-        yield f"spec {seen.page.spec} runs, not {chat.spec}"
+        yield other_settings(seen.page.spec, chat.spec)
     if seen.untried:
         yield "a run before did not see it healthy"
     if seen.unsigned:

@@ -20,6 +20,7 @@ from llamaherd.role.changes import (
     RunVerb,
     file_differences,
     file_differs,
+    other_settings,
     text_differs,
     written_files,
 )
@@ -131,7 +132,7 @@ def _unit_restart(
         if text_differs(file, state) and not _policy_alone(file, state)
     ]
     if unit.spec != instance.spec:
-        why.append(f"spec {unit.spec} runs, not {instance.spec}" if unit.spec else "nothing of ours runs")
+        why.append(other_settings(unit.spec, instance.spec) if unit.spec else "nothing of ours runs")
     return [*why, *outdated(instance, state)]
 
 
@@ -202,7 +203,7 @@ def _project_restart(
         return ["it runs as a unit until now" if runs_elsewhere(instance, state) else "there is no such container"]
     why = [f"{file.path} has another text" for file in changed if text_differs(file, state)]
     if container.spec != instance.spec:
-        why.append(f"spec {container.spec} runs, not {instance.spec}")
+        why.append(other_settings(container.spec, instance.spec))
     if container.limits != container_limits(instance.server):
         why.append("its limits are not the declared ones")
     if instance.service in ServeState.of(state).off_gpus:

@@ -16,7 +16,7 @@ HOW = RunScript("")
 KV = (ValueChange("--cache-type-k", "f16", "q8_0"), ValueChange("--cache-type-v", "f16", "q8_0"))
 REASONS = (
     f"{UNIT} has another text",
-    "spec ea3d36a7a072 runs, not dde71740bb7c",
+    "its settings differ: spec ea3d36a7a072 runs, dde71740bb7c is planned",
     f"{UNIT} has changed since it was started",
     "its arguments are not the declared ones",
     "it has other variables than the declared ones: LLAMAHERD_SPEC",

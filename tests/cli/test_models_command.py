@@ -228,7 +228,7 @@ def test_verify_begins_with_a_line_for_each_rig(bench: Bench) -> None:
     found = bench.herd("verify")
     assert found.returncode == 1
     first, *problems = found.stdout.splitlines()
-    assert first.startswith("here: 0 of 1 server respond; ")
+    assert first.startswith("here: 0 of 1 servers respond; ")
     assert "    ✗ process   no process runs" in problems
     assert not [line for line in problems if "✓" in line]
     assert "\noff: " in found.stderr

@@ -18,8 +18,8 @@ RUNS = ServiceState("active", "enabled", needs_reload=False, spec="ab12")
         (RUNS, []),
         (None, ["there is no such unit"]),
         (replace(RUNS, active="failed", spec=""), ["it is failed"]),
-        (replace(RUNS, spec="cd34"), ["spec cd34 runs, not ab12"]),
-        (replace(RUNS, spec=""), ["spec of nothing runs, not ab12"]),
+        (replace(RUNS, spec="cd34"), ["its settings differ: spec cd34 runs, ab12 is planned"]),
+        (replace(RUNS, spec=""), ["its settings differ: spec of nothing runs, ab12 is planned"]),
     ],
 )
 def test_it_is_started_anew_unless_it_runs_as_wanted(unit: ServiceState | None, why: list[str]) -> None:

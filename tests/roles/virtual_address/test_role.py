@@ -98,7 +98,7 @@ def test_a_drift_is_mended(wanted: Plan, was: str, now: str, action: str, reason
 def test_a_process_by_another_configuration_is_restarted_and_a_file_alone_is_written(wanted: Plan) -> None:
     spec = unit_spec(shared_by(wanted))
     other = [line.replace(f"no\t{spec}", "no\tabc") for line in converged(wanted, HELD)]
-    assert changes_of(wanted, other)[:2] == ("restart", (f"spec abc runs, not {spec}",))
+    assert changes_of(wanted, other)[:2] == ("restart", (f"its settings differ: spec abc runs, {spec} is planned",))
     gone = [line for line in converged(wanted, HELD) if "/address/keepalived.conf" not in line]
     action, (reason,), given = changes_of(wanted, gone)
     assert action == "update"
