@@ -323,7 +323,7 @@ def _fix(found: DeclaredAt, problem: Mapping[str, Any]) -> ValueSuggestion:
         return ValueSuggestion("`herd explain inventory` shows a whole rig")
     hint = _HINTS.get(found.field, "")
     if problem["input"] in _DEFAULTS and is_optional(found.field):
-        hint = f"leave `{key}` out for the default"
+        hint = f"leave `{key}` out for the default{hint and f', or give {hint}'}"
     if found.path and found.path[-1] != key and found.field in _NAMED:
         # One of several kinds, by its name in the inventory.
         example = as_written(next(iter(yaml.load(example, Loader=Loader).values())))

@@ -65,7 +65,12 @@ def _mismatch(task: Task, chosen: str | None, header: Header) -> tuple[str, str,
     if task == "chat" and header.architecture in WITHOUT_LOGITS:
         return f"`{{model}}` is a `{header.architecture}` model, which writes no text", f"write `serve: {own}`", "error"
     if task == "rerank" and not any(tensor.name.startswith("cls.") for tensor in header.tensors):
-        fix = "write `serve: embeddings`, or serve a reranker"
+        # Embeddings of it would need a `pooling` that nothing names.
+        fix = (
+            "serve a reranker"
+            if pools == "none" and chosen is None
+            else "write `serve: embeddings`, or serve a reranker"
+        )
         return "`{model}` has no classification head: its scores would mean nothing", fix, "error"
     if task == "embeddings" and chosen is None and pools == "none":
         fix = "write `pooling: last`, or `mean`, by the model's card; or serve a model for embeddings"

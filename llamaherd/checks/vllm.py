@@ -158,7 +158,7 @@ def _full(
     message = f"`{name}` needs {show_mib(use.least)} of GPU `{gpu}` for {' and '.join(parts)}"
     of = f"its share of {use.share:g} is {show_mib(share)}"
     if use.least > share:
-        yield SHARE_FULL.at(place, f"{message}, and {of}", _smaller(shape, meant, use, share))
+        yield SHARE_FULL.at(place, f"{message}, and {of}", _smaller(shape, meant, use, share - ACTIVATIONS))
     elif use.unknown:
         help_ = "see its log when it starts: vLLM prints what it measured"
         yield SHARE_FULL.at(place, f"not all memory of `{name}` is known: {'; '.join(use.unknown)}", help_, "note")

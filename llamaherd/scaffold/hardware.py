@@ -45,7 +45,7 @@ def _install_command(connect: Connect) -> str:
         return install
     options = [*(["-p", str(connect.port)] if connect.port else []), *(["-i", str(connect.key)] if connect.key else [])]
     host = f"{connect.user}@{connect.host}" if connect.user else connect.host
-    return shlex.join(["ssh", *options, host, install])
+    return shlex.join(("ssh", *options, host, install))
 
 
 def refuse_unfit(found: FoundHost, host: str) -> None:

@@ -211,7 +211,7 @@ def test_a_failure_has_its_last_lines_and_the_process_that_holds_the_locks(fails
     with pytest.raises(FailedError, match=r"apt could not install: curl wget\. The whole log is /var/") as caught:
         install(InstallInput(("curl", "wget")), host)
     assert caught.value.log == (*(f"line {number}" for number in range(9, 20)), BUSY.strip())
-    assert caught.value.fix == ""
+    assert caught.value.fix == "another process holds apt's locks: when it has ended, run `herd up` again"
     assert (host.read(LOG) or "").endswith(f"{said}{BUSY}")
     host.files |= {"/proc/locks": File("1: POSIX ADVISORY WRITE 9 fd:01:77 0 EOF\n"), "/proc/9/comm": File("apt\n")}
     with pytest.raises(FailedError) as caught:
