@@ -41,10 +41,8 @@ RigHost = tuple[str, dict[str, Any]]
 CONNECTOR = "llamaherd"
 """The name of our connector in pyproject.toml."""
 
-INTERRUPTED = (
-    "\ninterrupted: run the command again to resume\na step that runs on a host finishes or is rolled back there\n"
-)
-"""Two lines, each of which fits a terminal: a handler of a signal wraps no text."""
+INTERRUPTED = "\ninterrupted: steps on hosts finish or are rolled back; run it again to resume\n"
+"""One line that fits a terminal: a handler of a signal wraps no text."""
 
 SHOW_CURSOR = "\x1b[?25h"
 """Ends what a live line does to a terminal (DECTCEM)."""

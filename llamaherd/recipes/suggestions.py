@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -75,7 +76,7 @@ def inventory_fragment(file: Path, servers: Iterable[ServerCommand]) -> str:
         if is_router(server)
     ]
     for offer in offers:
-        about.append(f"# `{offer.name}` is {file.name}:{offer.line}")
+        about.append(f"# `{offer.name}` is {os.fsencode(file.name).decode(errors='replace')}:{offer.line}")
         about += [f"# `{offer.name}`: {note}" for note in offer.notes]
     if not offers:
         return ""

@@ -17,6 +17,7 @@ import yaml
 from tests.support.gateway import rig_at
 from tests.support.rigs import ROOT
 from tests.support.ssh_hosts import HERD
+from tests.support.terminal import wait_for_idle
 
 SSH = f"""#!{sys.executable}
 import os, pathlib, sys
@@ -119,6 +120,7 @@ def test_it_follows_until_ctrl_c_and_the_host_ends_its_program(fleet: Fleet) -> 
     assert process.stdout
     assert [process.stdout.readline()[21:-1] for _ in range(2)] == ["Started chat", "red and a key [key]"]
     journalctl = int((fleet.folder / "program").read_text())
+    wait_for_idle(process.pid)  # or it prints the last line once more
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, "", "interrupted\n")
@@ -132,6 +134,7 @@ def test_an_object_a_line_until_ctrl_c(fleet: Fleet) -> None:
     process = fleet.begin("box/chat", "-f", "--json")
     assert process.stdout
     assert [json.loads(process.stdout.readline())["text"] for _ in range(2)] == ["Started chat", "red and a key [key]"]
+    wait_for_idle(process.pid)  # or it prints the last line once more
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, "", "interrupted\n")

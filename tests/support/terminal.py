@@ -14,6 +14,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
+def wait_for_idle(process: int) -> None:
+    """Wait until a program sleeps."""
+    until, seen = time.monotonic() + 30, 0
+    while seen < 3:
+        assert time.monotonic() < until
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0]
+        seen = seen + 1 if state == "S" else 0
+        time.sleep(0.05)
+
+
 class Terminal:
     """A program that runs on a terminal of its own."""
 
@@ -48,12 +58,7 @@ class Terminal:
 
     def wait_for_idle(self) -> None:
         """Wait until the program sleeps, as it does at a prompt: Python loses a signal just before that."""
-        until, seen = time.monotonic() + 30, 0
-        while seen < 3:
-            assert time.monotonic() < until
-            state = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(") ")[2][0]
-            seen = seen + 1 if state == "S" else 0
-            time.sleep(0.05)
+        wait_for_idle(self._process.pid)
 
     def end(self, typed: str = "\x04") -> int:
         """Type a last text, Ctrl-D, and return the exit code."""
