@@ -13,7 +13,7 @@ CACHE = "/var/cache/llamaherd/ccache"
 OURS = (
     "find /etc /opt /srv /var/cache /var/lib /var/log /run/systemd/system "
     "\\( -path /var/lib/docker -o -path /var/lib/containerd -o -path /opt/aside \\) -prune -o -name '*llama*' -print "
-    f"| grep -v -e '^/etc/apt/' -e '^/etc/docker/' -e '^{CACHE.rpartition('/')[0]}' || :"
+    f"| grep -v -e '^/etc/apt/' -e '^/etc/docker/' -e '^/etc/ssh/' -e '^{CACHE.rpartition('/')[0]}' || :"
 )
 
 IMAGES = "docker image ls --format '{{.Repository}}:{{.Tag}}' --filter reference='llamaherd/*' | grep -v '<none>'"
@@ -32,7 +32,7 @@ def removable(bench: Bench) -> Iterator[Bench]:
         yield bench
     finally:
         for path in KEPT:
-            bench.sh(f"mkdir -p {path} && cp -a /opt/aside{path}/. {path}/")
+            bench.sh(f"rm -rf {path} && mkdir -p {path.rpartition('/')[0]} && mv /opt/aside{path} {path}")
         back = IMAGES.replace("llamaherd/*", "aside/*")
         bench.sh(
             f"for each in $({back}); do docker tag $each llamaherd/${{each#*/}}; docker rmi $each; done", check=False
