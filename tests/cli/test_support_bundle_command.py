@@ -188,5 +188,5 @@ def test_the_file_has_a_name_and_a_wrong_rig_or_path_is_an_error(fleet: Fleet, t
     (written,) = tmp_path.glob("herd-support-*.tar.gz")
     assert ended.stdout.startswith(f"{written.name}: ")
     assert written.stat().st_mode & 0o777 == 0o600
-    ended = fleet.bundle("attic", "-o", "/proc/none.tar.gz")
-    assert (ended.code, "cannot write /proc/none.tar.gz" in ended.output) == (2, True)
+    refused = fleet.bundle("attic", "-o", "/proc/none.tar.gz")
+    assert (refused.code, "cannot write /proc/none.tar.gz" in refused.output) == (2, True)
