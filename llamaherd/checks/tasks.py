@@ -54,8 +54,8 @@ def check_tasks(subject: RigContext) -> Iterator[Finding]:
             message, help_, severity = wrong
             key = "serve" if "serve" in facts.instance.model_fields_set else "model"
             place = subject.document.value(("instances", name, key))
-            told = message.format(model=facts.instance.model, task=task)
-            yield WRONG_TASK.at(place, told, help_, severity)
+            sentence = message.format(model=facts.instance.model, task=task)
+            yield WRONG_TASK.at(place, sentence, help_, severity)
 
 
 def _mismatch(task: Task, chosen: str | None, header: Header) -> tuple[str, str, Severity] | None:

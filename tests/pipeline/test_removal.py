@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,7 +126,9 @@ def test_what_checks_keep_of_a_host_stays_in_the_inventory() -> None:
     def fails(*_: object) -> str:
         raise AssertionError
 
-    refuse: Callable[..., list[Refusal]] = lambda *_: [Refusal("no", "no")]  # noqa: E731
+    def refuse(*_: object) -> list[Refusal]:
+        return [Refusal("no", "no")]
+
     roles = removing_roles([replace(role, keep=fails, refusals=refuse) for role in ROLES])
     state = parse_state(converged(PLANS["servers"], KEYS))
     assert {role.keep(Path(), EMPTY, state) for role in roles} == {""}
