@@ -65,10 +65,10 @@ def _mismatch(task: Task, chosen: str | None, header: Header) -> tuple[str, str,
     if task == "chat" and header.architecture in WITHOUT_LOGITS:
         return f"`{{model}}` is a `{header.architecture}` model, which writes no text", f"write `serve: {own}`", "error"
     if task == "rerank" and not any(tensor.name.startswith("cls.") for tensor in header.tensors):
-        # Embeddings of it would need a `pooling` that nothing names.
+        # Embeddings of it would need a `pooling` that nothing names: that of a reranker is `rank`.
         fix = (
             "serve a reranker"
-            if pools == "none" and chosen is None
+            if pools == "none" and chosen in (None, "rank")
             else "write `serve: embeddings`, or serve a reranker"
         )
         return "`{model}` has no classification head: its scores would mean nothing", fix, "error"
