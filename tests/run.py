@@ -11,7 +11,7 @@ import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +29,7 @@ MARK = "LLAMAHERD_RUN"
 UNTIL = "LLAMAHERD_UNTIL"
 """The environment variable with the time, in seconds of time.monotonic(), after which a lane starts no test."""
 CORES = len(os.sched_getaffinity(0))
+"""How many lanes run at the same time, too: more make hosts so slow that what they are to do in time fails."""
 FEW = 3
 """So many failures of a part are run once more, alone: more are no matter of timing."""
 AGAIN = 600.0
@@ -124,6 +125,7 @@ class Run:
         self.mark = secrets.token_hex(8)
         self.ended: list[Ended] = []
         self.running: dict[str, float] = {}
+        self.lanes = asyncio.Semaphore(CORES)
 
     async def one(self, part: Part) -> Ended:
         """Run a part and print how it ended; where it failed, also its output."""
@@ -163,7 +165,8 @@ class Run:
     async def after_another(self, parts: Iterable[Part]) -> None:
         """Run parts one after another. A part that fails does not stop those behind it."""
         for part in parts:
-            self.ended.append(await self.one(part))
+            async with self.lanes if part.environment.get("LLAMAHERD_LANE") else nullcontext():
+                self.ended.append(await self.one(part))
 
     async def at_once(self, groups: Iterable[Iterable[Part]]) -> None:
         """Run groups of parts at the same time."""

@@ -53,8 +53,12 @@ SEND_SILENCE = 120
 STANDING = SEND_SILENCE + 30
 """Seconds that another run may send no byte of a file, before this run gives up."""
 
-SETTLING = 60
-"""Seconds after a reboot in which a failed login is tried again: a host that boots may still restart its sshd."""
+SETTLING = 120
+"""Seconds after a reboot in which a failed login is tried again.
+
+A host that boots may still restart its sshd. OpenSSH 9.8 and newer also refuses an address for 90 s after a process of
+a login has crashed (sshd_config(5), PerSourcePenalties).
+"""
 
 END = "LLAMAHERD_END_OF_STDIN"
 

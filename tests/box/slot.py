@@ -1,8 +1,8 @@
 """Names and ports of hosts that tests make, and what tests that run at the same time must not do at once.
 
 Those of another checkout's tests on this machine are others, by its slot. Of one checkout's tests, each folder here is
-a lane: `scripts/test` runs all lanes at the same time. What lanes have alike, a rig and a cache of packages, is named
-after them; the rest is in one lane only.
+a lane: `scripts/test` runs as many lanes at the same time as there are cores. What lanes have alike, a rig and a cache
+of packages, is named after them; the rest is in one lane only.
 """
 
 import hashlib

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -34,9 +35,13 @@ def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="session")
 def first(rig: GpuRig) -> Ended:
-    """The first run, to the bare rig."""
+    """The first run, to the bare rig. Where it fails, what sshd logged follows what it printed."""
     rig.declare(rig.rig())
-    return rig.deploy()
+    ended = rig.deploy()
+    if ended.code:
+        log = rig.host.exec("journalctl", "-b", "-u", "ssh", "-n", "40", "-o", "cat", "--no-pager", check=False)
+        return replace(ended, output=f"{ended.output}\n{log}")
+    return ended
 
 
 @pytest.fixture
