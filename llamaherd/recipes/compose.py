@@ -12,7 +12,7 @@ from typing import Any
 
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.inventory.yaml_file import TOO_LARGE, UNREADABLE, Document, parse_yaml
-from llamaherd.recipes import commands, compose_rules, containers, llama_swap, servers
+from llamaherd.recipes import commands, compose_rules, containers, servers
 from llamaherd.recipes.commands import Document as Written
 from llamaherd.recipes.commands import Text, Word, expand, interpolated, is_veiled, positioned, unveil, word_of
 from llamaherd.recipes.compose_service import (
@@ -60,7 +60,7 @@ class _Reader:
         """Return the recipe of all services, and the files that `configs` holds."""
         declared = as_mapping(self.document.data.get("services"))
         recipe = Recipe(tuple(self._unread(declared)), documents=tuple(self._configs()))
-        keyed = any(llama_swap.has_keys(each.text.chars) for each in recipe.documents)
+        keyed = any(containers.has_swap_keys(each.text.chars) for each in recipe.documents)
         services: list[Service] = []
         for number, (name, value) in enumerate(declared.items()):
             if number == MOST_SERVICES:

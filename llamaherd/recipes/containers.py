@@ -283,10 +283,15 @@ def _may_have_keys(file: Path, container: Container) -> bool:
     return False
 
 
+def has_swap_keys(text: str) -> bool:
+    """Return whether a config.yaml of llama-swap requires keys of its clients."""
+    return re.search(r"^apiKeys[ \t]*:", text, re.MULTILINE) is not None
+
+
 def swap_has_keys(config: Path) -> bool:
     """Return whether a config.yaml of llama-swap requires keys of its clients; true if it cannot be read."""
     try:
-        return re.search(r"^apiKeys[ \t]*:", read_text(config, LARGEST), re.MULTILINE) is not None
+        return has_swap_keys(read_text(config, LARGEST))
     except (UnreadableError, ValueError):
         return True
 

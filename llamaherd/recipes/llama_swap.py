@@ -32,11 +32,6 @@ def is_config(text: str) -> bool:
     )
 
 
-def has_keys(text: str) -> bool:
-    """Return whether a config.yaml requires a key of its clients."""
-    return re.search(r"^apiKeys[ \t]*:", text, re.MULTILINE) is not None
-
-
 def check_text(file: Path, text: str) -> Recipe:
     """Return the recipe of a config.yaml's commands. Raise InventoryError for a text that is not YAML."""
     reader = _Reader(parse_yaml(file, text), positioned(text), shell.reader_of(file, text))
