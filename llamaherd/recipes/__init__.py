@@ -179,7 +179,7 @@ def _of_kind(kind: RecipeKind, path: Path, text: str) -> Recipe:
         case "wslconfig":
             return Recipe((*_hidden_ending(path), *wslconfig.check_wslconfig(path, text)))
         case "preset":
-            return Recipe(preset.check_text(path, text))
+            return preset.check_text(path, text)
         case "swap":
             return llama_swap.check_text(path, text)
         case "quadlet":
@@ -256,7 +256,7 @@ def _shell(path: Path, text: str) -> Recipe:
     for block in _composed(text):
         recipe += _composed_on_page(path, block)
     for block in _presets(text):
-        recipe += _moved(path, Recipe(preset.check_text(path, block.text.chars)), block.text)
+        recipe += _moved(path, preset.check_text(path, block.text.chars), block.text)
     return recipe + Recipe(wslconfig.check_wslconfig(path, wslconfig_of(text)))
 
 

@@ -16,7 +16,7 @@ from llamaherd.recipes import containers, shell
 from llamaherd.recipes.commands import Document, Position, Text, Word, positioned, split, word_of, yaml_text_at
 from llamaherd.recipes.compose_service import as_list, as_mapping, variables_of
 from llamaherd.recipes.containers import Container, bind_mounts, published_port, word_at
-from llamaherd.recipes.recipe import NOT_READ, Recipe
+from llamaherd.recipes.recipe import MOST_SERVERS, NOT_READ, Recipe
 from llamaherd.recipes.servers import names_engine
 from llamaherd.text.numbers import whole_number
 
@@ -69,8 +69,8 @@ class _Reader:
         if depth > _DEEPEST:
             return recipe
         for step, below in value.items() if isinstance(value, dict) else enumerate(as_list(value)):
-            if len(recipe.servers) >= shell.MOST_SERVERS:
-                message = f"{shell.MOST_SERVERS} servers are started up to this line: the rest is not checked"
+            if len(recipe.servers) >= MOST_SERVERS:
+                message = f"{MOST_SERVERS} servers are started up to this line: the rest is not checked"
                 place = Place(self.file, *self._at((*path, step)))
                 return recipe + Recipe((TOO_LARGE.at(place, message, "cut it into several files"),))
             name = str(step).rpartition(".")[2] if isinstance(value, dict) else ""

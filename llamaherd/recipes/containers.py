@@ -198,6 +198,7 @@ def server_of(container: Container) -> ServerCommand | None:
         version=version,
         cards=container.cards,
         cpus=container.cpus,
+        binds=container.binds,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,15 @@ from llamaherd.inventory.yaml_file import Document, Path_, parse_yaml
 from llamaherd.recipes import shell
 from llamaherd.recipes.commands import Command, Text, Word, expand, joined, positioned, yaml_text_at
 from llamaherd.recipes.compose_service import as_list, as_mapping
-from llamaherd.recipes.recipe import Recipe
-from llamaherd.recipes.shell import MOST_SERVERS
+from llamaherd.recipes.recipe import MOST_SERVERS, Recipe, ServerCommand
 
 _MACRO = re.compile(r"\$\{([A-Za-z0-9_.-]{1,64})\}")
 _ITS_OWN = frozenset({"PORT", "MODEL_ID", "PID"})
 """Macros that llama-swap sets itself; `${env.NAME}` is a variable of its environment."""
 _OPERATORS = frozenset(("&&", "||", "|", ";", ">", ">>", "2>&1", "&"))
 _FIRST_PORT = 5800
+_CARRIED = frozenset(("cmd", "env", "ttl", "proxy", "macros", "name", "description"))
+"""The keys of a model that are carried over, or are only shown to users."""
 _DEEPEST = 8
 """The most levels of macros in macros."""
 
@@ -79,7 +80,23 @@ class _Reader:
         ends = next((at for at, word in enumerate(words) if str(word) in _OPERATORS), len(words))
         settings = dict(self._settings(path, model))
         recipe = Recipe((*self._wiring(path, model, body), *self._unread(path, model, words[ends:])))
-        return recipe + self.reader.checked(Command(words[:ends], settings), ())
+        recipe += self.reader.checked(Command(words[:ends], settings), ())
+        return replace(recipe, servers=tuple(self._swapped(each, str(path[-1]), model) for each in recipe.servers))
+
+    def _swapped(self, server: ServerCommand, name: str, model: dict[str, Any]) -> ServerCommand:
+        """Return a server with what llama-swap does around it: one model of a group runs at a time."""
+        groups = as_mapping(self.document.data.get("groups"))
+        mine = next((each for each in groups if name in as_list(as_mapping(groups[each]).get("members"))), None)
+        swaps = mine is None or as_mapping(groups[mine]).get("swap") is not False
+        time = model.get("ttl", self.document.data.get("globalTTL"))
+        rest = (*(f"{key}:" for key in model if key not in _CARRIED), *(["groups:"] if groups else []))
+        return replace(
+            server,
+            served_as=name,
+            group=(mine or "swap") if swaps else "",
+            unload_after=time if isinstance(time, int) and time > 0 else None,
+            dropped=(*server.dropped, *rest),
+        )
 
     def _unread(self, path: Path_, model: dict[str, Any], rest: tuple[Word, ...]) -> Iterator[Finding]:
         """Report syntax that llama-swap reads otherwise than intended."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule, Severity
@@ -20,7 +21,8 @@ from llamaherd.engines.flags.conflicts import SOURCES, find_conflicts
 from llamaherd.engines.flags.effective import OFF, effective_options
 from llamaherd.engines.flags.environment import SWITCHED, flag_of_variable
 from llamaherd.engines.flags.translations import UNKNOWN_FLAG
-from llamaherd.recipes.commands import is_veiled
+from llamaherd.recipes.commands import Text, Word, is_veiled
+from llamaherd.recipes.recipe import MOST_SERVERS, Recipe, ServerCommand
 
 OF_PRESETS = ("load-on-startup", "stop-timeout", "dedup-cache-models", "version")
 """Keys that are not flags."""
@@ -46,6 +48,10 @@ class _Setting:
     """The arguments of the model's server; empty for a switch that is off, and for keys that are not flags."""
 
 
+_Section = tuple[str, int, list[_Setting]]
+"""The name of a section, its line, and its settings."""
+
+
 def is_preset(text: str) -> bool:
     """Return whether a text has sections, and keys of which half are llama-server's flags, one of them in `_OWN`."""
     if not re.search(r"^[ \t]*\[[^\]\n]+\]", text, re.MULTILINE):
@@ -62,10 +68,10 @@ def _is_flag(key: str) -> bool:
     return any(_flag(each, key) for each in flags.catalogues("llama.cpp"))
 
 
-def check_text(file: Path, text: str) -> tuple[Finding, ...]:
-    """Return the findings of a preset file."""
+def check_text(file: Path, text: str) -> Recipe:
+    """Return the recipe of a preset file, with a server for each section of a model."""
     known = _catalogue()
-    return tuple(_Reader(file, known).read(text.removeprefix("\ufeff"))) if known else ()
+    return _Reader(file, known).read(text.removeprefix("\ufeff")) if known else Recipe()
 
 
 def _catalogue() -> Catalogue | None:
@@ -130,8 +136,44 @@ class _Reader:
     def _fault(self, rule: Rule, line: int, message: str, way_out: str, severity: Severity | None = None) -> Finding:
         return rule.at(Place(self.file, line, 1), message, way_out, severity)
 
-    def read(self, text: str) -> Iterator[Finding]:
-        sections: list[tuple[str, int, list[_Setting]]] = [("", 1, [])]
+    def read(self, text: str) -> Recipe:
+        """Return the findings of all lines, and the servers that the router would start."""
+        sections: list[_Section] = [("", 1, [])]
+        findings = tuple((*self._lines(text, sections), *self._all(sections)))
+        # The second section of one name replaces the first.
+        last = {name: (number, settings) for name, number, settings in sections if name != "*"}
+        servers = (
+            self._server(name, number, self._with_common(sections, name, own))
+            for name, (number, own) in last.items()
+            if name or any(each.words for each in own)
+        )
+        return Recipe(findings, tuple(islice(servers, MOST_SERVERS)))
+
+    def _server(self, name: str, number: int, settings: list[_Setting]) -> ServerCommand:
+        """Return the server of a section. A name with a slash or a colon is a model of the hub."""
+        of_router = [each for each in settings if not self._among(each, OF_THE_ROUTER)]
+        words = [(text, each.line) for each in of_router for text in each.words or self._off(each)]
+        if re.search(r"[/:]", name) and not any(self._among(each, SOURCES) for each in settings):
+            words = [("-hf", number), (name, number), *words]
+        arguments = tuple(Word(Text(text, ((line, 1),) * len(text)), (line, 1)) for text, line in words)
+        unknown = tuple(f"{each.key} = {each.value}" for each in settings if is_veiled(each.value))
+        command = ServerCommand("llama-server", "llama.cpp", arguments, (number, 1), dropped=unknown)
+        return replace(command, served_as=name or "default", group="router")
+
+    def _off(self, setting: _Setting) -> tuple[str, ...]:
+        """Return the argument for a switch that is off; none if it has no negation."""
+        name = _flag(self.known, setting.key)
+        flag = self.known.find(name) if name and setting.value.lower() in OFF else None
+        return flag.negated[-1:] if flag and not flag.values else ()
+
+    def _with_common(self, sections: list[_Section], name: str, settings: list[_Setting]) -> list[_Setting]:
+        """Return the settings of a section with those for all models that it does not replace."""
+        own = {self._flag_of(each) for each in settings}
+        common = (each for section, _, given in sections if section == "*" for each in given)
+        return [*(each for each in common if name and self._flag_of(each) not in own), *settings]
+
+    def _lines(self, text: str, sections: list[_Section]) -> Iterator[Finding]:
+        """Add the sections of a text to a list, and yield the findings of its lines."""
         for number, line in enumerate(text.splitlines(), start=1):
             header, setting = _HEADER.fullmatch(line), _SETTING.fullmatch(line)
             if header:
@@ -143,15 +185,14 @@ class _Reader:
                 sections[-1][2].append(self._setting(setting[1], setting[2], number))
             elif line.strip() and line.strip()[0] not in ";#":
                 yield self._unread(number, line)
+
+    def _all(self, sections: list[_Section]) -> Iterator[Finding]:
         yield from self._sections(sections)
-        for_all = [each for name, _, settings in sections if name == "*" for each in settings]
         several = any(name not in ("", "*") for name, _, _ in sections)
         for name, _, settings in sections:
             if name == "*" and several:
                 continue  # judged in each section
-            own = {self._flag_of(each) for each in settings}
-            given = [each for each in for_all if self._flag_of(each) not in own] if name not in ("", "*") else []
-            yield from self._settings(name, [*given, *settings])
+            yield from self._settings(name, settings if name == "*" else self._with_common(sections, name, settings))
 
     def _flag_of(self, setting: _Setting) -> str:
         flag = self.known.find(setting.words[0]) if setting.words else None
@@ -195,7 +236,7 @@ class _Reader:
             words = () if value.lower() in OFF else (name,)
         return _Setting(key, value, number, words)
 
-    def _sections(self, sections: list[tuple[str, int, list[_Setting]]]) -> Iterator[Finding]:
+    def _sections(self, sections: list[_Section]) -> Iterator[Finding]:
         names: set[str] = set()
         for name, number, settings in sections:
             sources = [each for each in settings if self._among(each, SOURCES)]

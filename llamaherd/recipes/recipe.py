@@ -15,6 +15,9 @@ from llamaherd.recipes.commands import Command, Document, Position, Word
 LARGEST = 128 << 10
 """The most bytes of a recipe. Longer files are models or logs, given by mistake."""
 
+MOST_SERVERS = 200
+"""The most servers of one recipe that are checked."""
+
 EngineName = Literal["llama.cpp", "ik_llama.cpp", "vllm"]
 
 OF_LLAMA_CPP = ("llama-server", "llama-cli", "llama-completion", "llama-bench", "llama-sweep-bench")
@@ -109,7 +112,15 @@ class ServerCommand:
     cpus: str = ""
     """The processors that it may use, as taskset names them."""
     dropped: tuple[str, ...] = ()
-    """What stands before the program and has no key of an instance."""
+    """What the recipe says around the program and no key of an instance has, such as `nice -n 5`."""
+    served_as: str = ""
+    """The name by which clients of a router or of llama-swap request its model."""
+    group: str = ""
+    """The name of the servers of which one runs at a time."""
+    unload_after: int | None = None
+    """The seconds without a request after which its model is unloaded, if no flag sets them."""
+    binds: tuple[tuple[str, str], ...] = ()
+    """Folders and files of the host, each with its path in the container."""
 
     def value(self, *flags: str) -> Word | None:
         """Return the word after the last of these flags, which takes effect; None without one."""

@@ -29,6 +29,7 @@ from llamaherd.recipes.recipe import (
     BEHIND_IMAGE,
     BETTER_BY_RIG,
     LOOSE,
+    MOST_SERVERS,
     NAME_GONE,
     NOT_AS_IT_LOOKS,
     NOT_READ,
@@ -238,9 +239,6 @@ _BEGINS = re.compile(r"(?:[^\S\n]*(?:[#;](?!!)[^\n]*)?\n)*[^\S\n]*(?:\[|[A-Z][A-
 """The beginning of a unit, after comments: a section or a setting. A script that holds a unit begins with others."""
 _DOCUMENT = re.compile(r"<<-?[ \t]*['\"\\]?[A-Za-z_]")
 """The beginning of a here-document: a script that writes a unit is not a unit."""
-MOST_SERVERS = 200
-"""The most servers of one recipe that are checked."""
-
 _DETACHING = {"nohup", "screen", "tmux", "setsid"}
 
 
