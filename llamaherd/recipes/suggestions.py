@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from llamaherd.engines.flags.keys import Keys, keys_from_arguments, slug
 from llamaherd.inventory.schema import Instance
 from llamaherd.inventory.schema.key_flags import number
+from llamaherd.inventory.schema.serving import LONGEST_IDLE, SHORTEST_IDLE
 from llamaherd.recipes.recipe import ServerCommand
 from llamaherd.recipes.servers import (
     API_KEY_VARIABLES,
@@ -30,8 +31,11 @@ from llamaherd.text.terminal import one_line
 
 HUB_FLAGS = ("-hf", "-hfr", "--hf-repo")
 """Flags for a model in a repository of a hub."""
+DRAFT_FLAGS = ("-md", "--model-draft", "--spec-draft-model", "--draft-model")
+_REPO = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
 _ROUTING = ("--models-preset", "--models-dir", "--models-max")
-_VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+"""Variables that choose the GPUs of a process."""
 _OVERRIDES = ("-ot", "--override-tensor")
 _CPUS = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
 KEY_FILE: Keys = {"file": "api-key"}
@@ -50,7 +54,20 @@ class Offer:
     """The model, if a hub has it."""
     notes: tuple[str, ...]
     """What the command leaves to others, or has and the instance does not."""
-    line: int
+    server: ServerCommand
+    """The command, with its LLAMA_ARG_ variables as arguments."""
+    known: KnownArguments
+    source: str
+    """The path or the repository of the model, as the command has it; empty if it is unknown."""
+    draft: str
+    """The same of the model that drafts."""
+    gpus: int | None
+    """The number of GPUs; None for all that there are."""
+
+    @property
+    def line(self) -> int:
+        """The line of the command."""
+        return self.server.start[0]
 
 
 def offers_of(servers: Iterable[ServerCommand]) -> tuple[Offer, ...]:
@@ -110,14 +127,16 @@ def offer_of(server: ServerCommand) -> Offer:
     known = known_arguments(server)
     words, overrides = _without_overrides(known.arguments)
     keys, model, alias, gpus, rest = keys_from_arguments(words, server.kind)
-    name = slug(PurePosixPath(model).name) or "server"
+    name = slug(server.served_as) or slug(PurePosixPath(model).name) or "server"
     keys |= {"engine": server.kind, "model": slug(alias) or name}
     given = server.cards if server.cards is not None else _visible(server)
     if keys.get("gpu_layers") == 0 or gpus == 0 or given == 0:
         keys.pop("gpu_layers", None)  # no card: on the CPU
+        count: int | None = 0
     else:
-        count = len(keys["tensor_split"]) if "tensor_split" in keys else gpus or given or 1
-        keys["on"] = [f"card{number}" for number in range(1, count + 1)]
+        count = len(keys["tensor_split"]) if "tensor_split" in keys else gpus or given
+        count = 1 if count is None and server.kind == "vllm" else count
+        keys["on"] = [f"card{number}" for number in range(1, (count or 1) + 1)]
     if server.published:
         keys |= {"listen": server.published.address or "0.0.0.0", "port": number(server.published.host)}
     if server.contained or server.kind == "vllm":
@@ -137,14 +156,20 @@ def offer_of(server: ServerCommand) -> Offer:
         keys["kv"] = kv["k"]
     if _CPUS.fullmatch(server.cpus):
         keys["cpus"] = server.cpus
+    if server.unload_after and SHORTEST_IDLE <= server.unload_after <= LONGEST_IDLE:
+        keys.setdefault("idle", {"unload": f"{server.unload_after}s"})
     wrong = _invalid(keys)
     ordered = {key: keys[key] for key in Instance.model_fields if key in keys}
     return Offer(
         name,
         ordered,
-        _of_hub(list(known.arguments)),
+        {"hf": model} if server.kind == "vllm" and _REPO.fullmatch(model) else _of_hub(list(known.arguments)),
         tuple(map(one_line, (*_notes(server, keys, known), *wrong))),
-        server.start[0],
+        server,
+        known,
+        model,
+        next((value for flag, value in pairwise(words) if flag in DRAFT_FLAGS), ""),
+        count,
     )
 
 
@@ -178,7 +203,7 @@ def _without_overrides(words: Iterable[str]) -> tuple[list[str], list[str]]:
 
 def _visible(server: ServerCommand) -> int | None:
     """Return the number of GPUs that the environment shows; None for all."""
-    found = [server.settings[name] for name in _VISIBLE if name in server.settings]
+    found = [server.settings[name] for name in VISIBLE if name in server.settings]
     word = next((each for each in found if not each.unknown and str(each) != "all"), None)
     return None if word is None else len([each for each in str(word).split(",") if each.strip() not in ("", "-1")])
 
@@ -193,6 +218,8 @@ def _notes(server: ServerCommand, keys: Keys, known: KnownArguments) -> Iterator
         yield f"`{text}` is not carried over: see its finding"
     for text in server.dropped:
         yield f"`{text}` is not carried over"
+    if server.unload_after and "idle" not in keys:
+        yield f"the model is not unloaded after {server.unload_after} s: `idle` takes 1m to 48h"
     if server.cpus and "cpus" not in keys:
         yield f"the processors `{server.cpus}` are not carried over"
     if server.program == "llama-server" and server.has("-fit", "--fit", "-fitt", "--fit-target", "-fitc", "--fit-ctx"):
