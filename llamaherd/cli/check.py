@@ -47,7 +47,7 @@ class Checked:
     """The findings of paths, their recipes as parts of a rig, and the numbers of rigs and recipes."""
 
     findings: list[Finding] = field(default_factory=list)
-    suggested: list[str] = field(default_factory=list)
+    suggested: list[tuple[Path, str]] = field(default_factory=list)
     others: list[tuple[str, ...]] = field(default_factory=list)
     """Commands of other programs that check more of a recipe."""
     rigs: int = 0
@@ -127,8 +127,8 @@ def _print_json(checked: Checked, fixed: Sequence[Finding] | None) -> None:
 
 def _print_text(checked: Checked, fixed: Sequence[Finding] | None) -> None:
     print_findings(checked.findings, err=False, fixing=True)
-    for text in checked.suggested:
-        echo(f"\nThe same in an inventory:\n\n{text}")
+    for path, text in checked.suggested:
+        echo(f"\nThe same in an inventory, which `herd import {shlex.quote(str(path))}` writes:\n\n{text}")
     others = [shlex.join(command) for command in checked.others if shutil.which(command[0])]
     for command in others:
         echo(f"\nThe rest of the file is checked by `{command}`.")
@@ -197,7 +197,7 @@ def _check_paths(paths: Iterable[Path]) -> Checked:
             recipe = understand(path)
             checked.findings += recipe.findings
             fragment = inventory_fragment(path, recipe.servers)
-            checked.suggested += [fragment] if fragment else []
+            checked.suggested += [(path, fragment)] if fragment else []
             checked.others += further_checks(path)
             checked.recipes += 1
         else:

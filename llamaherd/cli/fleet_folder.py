@@ -120,8 +120,8 @@ def _connection(first: FirstRig) -> Connect:
     return connect_to(name, first.user or before or None, first.port)
 
 
-def _inspected_rig(folder: Path, first: FirstRig) -> tuple[str, str]:
-    """Return a rig's name and its file from an inspection of its host. Raise UserError."""
+def inspected_host(first: FirstRig) -> tuple[str, Connect, FoundHost]:
+    """Inspect the host of a new rig. Return the rig's name, the connection and the hardware. Raise UserError."""
     connect = _connection(first)
     rig_name(first.name, connect.host)  # report an invalid name before the inspection
     echo(f"inspecting {place(connect)}", err=True)
@@ -133,7 +133,12 @@ def _inspected_rig(folder: Path, first: FirstRig) -> tuple[str, str]:
         with suppress(subprocess.TimeoutExpired):
             subprocess.run(host_key_prompt(connect), check=False, timeout=_PROMPT_SECONDS)
         found = inspect_hardware(connect)
-    rig = rig_name(first.name, connect.host, found.name)
+    return rig_name(first.name, connect.host, found.name), connect, found
+
+
+def _inspected_rig(folder: Path, first: FirstRig) -> tuple[str, str]:
+    """Return a rig's name and its file from an inspection of its host. Raise UserError."""
+    rig, connect, found = inspected_host(first)
     measured = measured_lines(folder, found)
     if measured:
         echo("its file contains, as a comment, the best settings of `herd tune` on such GPUs", err=True)

@@ -41,6 +41,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Start": {
         "init": "Create a fleet folder with a first rig.",
         "add": "Declare an instance of a model where it fits on a rig.",
+        "import": "Declare the servers of a script, a unit or another file.",
         "up": "Apply the plan to the hosts.",
         "chat": "Chat with a running server.",
         "open": "Open a server's own page in the browser.",
@@ -103,6 +104,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 MODULES: Mapping[str, str] = {
     "clients": "users",
     "diff": "plan",
+    "import": "import_",
     "drain": "gateway",
     "ready": "gateway",
     "rollback": "history",
@@ -114,8 +116,8 @@ MODULES: Mapping[str, str] = {
 """The modules of commands that share one. Other commands have a module of their name."""
 
 
-ATTRIBUTES: Mapping[str, str] = {"open": "open_"}
-"""The attributes of commands whose names are built-in functions."""
+ATTRIBUTES: Mapping[str, str] = {"import": "import_", "open": "open_"}
+"""The attributes of commands whose names are built-in functions, or words of Python."""
 
 
 _ERROR = "Error: "

@@ -16,6 +16,7 @@ import yaml
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError
 from llamaherd.inventory.yaml_file import Document, Dumper, Path_, parse_yaml
 from llamaherd.inventory.yaml_text import nodes_of
+from llamaherd.text.quoting import comment
 
 _FORM = "write KEY=VALUE, such as `--with batch=1024` or `--with draft.mtp=2`; null takes a key away"
 _DEEPEST = 8
@@ -148,6 +149,20 @@ def text_with_entry(text: str, file: Path, section: str, name: str, value: Mappi
         added = _entry(name, value, key.start_mark.column + 2, 2, inline=_is_short(value))
         text = f"{text[:start]}:{rest.rstrip()}\n{added}{after}"
     return _as_meant(text, file, meant)
+
+
+def text_with_comments(text: str, file: Path, path: Sequence[str], lines: Iterable[str]) -> str:
+    """Return the text with lines of comment above the line of a key. Raise UserError if the data would change."""
+    meant = parse_yaml(file, text).data
+    above = _at(nodes_of(text), path[:-1])
+    key = next((name for name, _ in above.value if name.value == path[-1]), None) if above else None
+    if key is None:
+        return text
+    start = text.rfind("\n", 0, key.start_mark.index) + 1
+    line = text[start : key.start_mark.index]
+    indent = line[: len(line) - len(line.lstrip())]
+    added = "".join(f"{indent}# {comment(each)}\n" for each in lines)
+    return _as_meant(text[:start] + added + text[start:], file, meant)
 
 
 def _with_last_entry(text: str, node: yaml.MappingNode, name: str, value: Mapping[str, Any]) -> str:

@@ -76,6 +76,16 @@ def propose_placement(
     return best
 
 
+def largest_context(facts: RigFacts, name: str) -> int | None:
+    """Return the largest context with which an instance fits as it is declared; None if none does, or is known to."""
+    declared = facts.instances[name]
+    if declared.header is None:
+        return None
+    search = _PlacementSearch(facts, name, declared.instance, declared.header, None, None)
+    found = search.largest(Layout({"on": [*declared.instance.on]}, ""))
+    return found.context if found else None
+
+
 @dataclass(frozen=True)
 class _PlacementSearch:
     """The search for one instance. `context` and `on` limit it, if they are given."""

@@ -226,13 +226,13 @@ def survey_fleet(
     """Return the same as `examine_fleet`, with documents and facts. `edit` may change each rig before it is checked.
 
     An edited rig is a candidate and not part of the fleet, so the fleet's own checks are left out then. `texts` replace
-    files of the inventory.
+    files of the inventory, or are those of rigs that are not written yet.
     """
     findings: list[Finding] = []
     rigs: dict[str, Rig] = {}
     wholes: dict[str, Document] = {}
     try:
-        files = _rig_files(source)
+        files = _rig_files(source, texts)
     except InventoryError as error:
         return Survey(Fleet(rigs={}), error.findings, {}, {})
     read = _read_folder(files, findings, reader_with(texts))
@@ -430,8 +430,9 @@ def _rig_meant(name: str, fleet: Fleet) -> str:
     return nearest(name, fleet.rigs)
 
 
-def _rig_files(source: Path) -> list[Path]:
+def _rig_files(source: Path, texts: Iterable[Path] = ()) -> list[Path]:
     files = _yaml_files(source) if source.is_dir() else []
+    files += [file for file in texts if file.parent == source and not file.exists()]
     if not source.is_dir() and source.exists() and source.name != DEFAULTS and not is_fleet_file(source):
         files = [source]
     if not files:

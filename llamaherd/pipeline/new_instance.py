@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -180,7 +180,7 @@ def declare_instance(
     _refuse_unknown_gpus(rig, wish)
     text = old if model in rig.models else text_with_entry(old, file, "models", model, found.keys)
     base = {"engine": _engine(rig), "model": model, **_task_keys(found.locked.header)}
-    port = {"port": wish.port or _free_port(survey, rig)}
+    port = {"port": wish.port or free_port(survey, rig)}
 
     def declared(keys: Mapping[str, Any]) -> tuple[str, Survey]:
         new = text_with_entry(text, file, "instances", name, {**base, **keys, **port})
@@ -218,7 +218,7 @@ def _instance_name(rig: Rig, found: FoundModel, wish: InstanceWish) -> str:
     """Return the name of the new instance. Raise UserError for a name that is invalid or taken."""
     taken = {*rig.instances, *rig.servers}
     if wish.name is None:
-        return _free_name(found.name, taken)
+        return free_name(found.name, taken)
     if not _NAME.fullmatch(wish.name):
         raise UserError(
             f"`{wish.name[:60]}` is no name of an instance",
@@ -237,10 +237,10 @@ def _model_name(rig: Rig, found: FoundModel) -> str:
             return name
         if isinstance(wanted, LockedLocal) and found.keys.get("file") == str(model.file):
             return name
-    return _free_name(found.name, rig.models.keys())
+    return free_name(found.name, rig.models.keys())
 
 
-def _free_name(name: str, taken: set[str] | Any) -> str:
+def free_name(name: str, taken: set[str] | Any) -> str:
     """Return a name that is not taken: `gemma`, else `gemma-2`."""
     tried = (f"{name[:36].rstrip('._-')}-{number}" for number in range(2, 1000))
     return name if name not in taken else next(each for each in tried if each not in taken)
@@ -265,9 +265,9 @@ def _engine(rig: Rig) -> str:
     return max(fits, key=lambda name: (used.count(name), rig.engines[name].kind == USUAL))
 
 
-def _free_port(survey: Survey, rig: Rig) -> int:
-    """Return the first free port from the lowest declared port on."""
-    ports = {each.port for each in rig.instances.values()}
+def free_port(survey: Survey, rig: Rig, further: Collection[int] = ()) -> int:
+    """Return the first free port from the lowest declared port on; `further` ports are taken, too."""
+    ports = {*further, *(each.port for each in rig.instances.values())}
     first = min(ports, default=_FIRST_PORT)
     gateway = survey.own.gateway if survey.own else None
     taken = {*ports, SHARE_PORT, rig.store.share.port}

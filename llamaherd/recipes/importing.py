@@ -244,7 +244,7 @@ class _Comparison:
     def _key_of(self) -> Mapping[Flag, str]:
         written = written_flags(self.ours.flags.kind).items()
         pairs = [(flag, key) for name, key in written if (flag := self.ours.flags.find(name))]
-        return {flag: key for flag, key in reversed(pairs)}
+        return dict(reversed(pairs))  # of two keys of one flag, the first counts
 
     @cached_property
     def _apart(self) -> frozenset[Flag]:
@@ -320,8 +320,9 @@ class _Comparison:
             for at in range(each.index, each.index + len(each.words))
         }
         words = self.offer.known.arguments
-        left = [word for at, word in enumerate(words) if at not in taken and not (at == 0 and word == self.offer.source)]
-        if left:
+        if words[:1] == (self.offer.source,):
+            taken.add(0)  # as `vllm serve` takes the model
+        if left := [word for at, word in enumerate(words) if at not in taken]:
             yield f"`{' '.join(left)}` is not used: {self.ours.flags} does not have it"
 
     def _experts(self) -> Iterator[str]:

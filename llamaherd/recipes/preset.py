@@ -139,7 +139,7 @@ class _Reader:
     def read(self, text: str) -> Recipe:
         """Return the findings of all lines, and the servers that the router would start."""
         sections: list[_Section] = [("", 1, [])]
-        findings = tuple((*self._lines(text, sections), *self._all(sections)))
+        findings = (*self._lines(text, sections), *self._all(sections))
         # The second section of one name replaces the first.
         last = {name: (number, settings) for name, number, settings in sections if name != "*"}
         servers = (

@@ -163,7 +163,7 @@ def offer_of(server: ServerCommand) -> Offer:
     return Offer(
         name,
         ordered,
-        {"hf": model} if server.kind == "vllm" and _REPO.fullmatch(model) else _of_hub(list(known.arguments)),
+        _of_hub(list(known.arguments)) if server.kind != "vllm" else _whole(model),
         tuple(map(one_line, (*_notes(server, keys, known), *wrong))),
         server,
         known,
@@ -225,6 +225,11 @@ def _notes(server: ServerCommand, keys: Keys, known: KnownArguments) -> Iterator
     if server.program == "llama-server" and server.has("-fit", "--fit", "-fitt", "--fit-target", "-fitc", "--fit-ctx"):
         slots = "" if "parallel" in keys else ", and has 4 slots"
         yield f"the command lets llama.cpp fit the model into free memory{slots}: the rig plans both"
+
+
+def _whole(model: str) -> Keys:
+    """Return the repository of which vLLM reads all files; none for a path."""
+    return {"hf": model, "files": "*"} if _REPO.fullmatch(model) else {}
 
 
 def _of_hub(words: list[str]) -> Keys:

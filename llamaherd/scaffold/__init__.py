@@ -40,11 +40,12 @@ _MISCOMPILES = "13.2"
 
 
 def rig_yaml(
-    found: FoundHost, name: str, connect: Connect, measured: Sequence[str] = (), proposal: Proposal = SMALL
+    found: FoundHost, name: str, connect: Connect, measured: Sequence[str] = (), proposal: Proposal | None = SMALL
 ) -> str:
     """Return the text of a whole rig: the hardware of its host, an engine, and the proposed model with an instance.
 
-    `measured` are lines about the best settings of similar rigs: they become a comment, and nothing else.
+    Without a proposal, it has no model and no instance. `measured` are lines about the best settings of similar rigs:
+    they become a comment, and nothing else.
     """
     gpus = written_gpus(found)
     known = dict(zip(gpu_names(gpus), gpus, strict=True)) if all(gpu.known for gpu in gpus) else {}
@@ -66,8 +67,8 @@ def rig_yaml(
         cuda=cuda_for(found, gpus),
         driver=found.cards[0].driver if found.cards else None,
         prebuilt=is_prebuilt_better(found),
-        largest=yaml_scalar(largest) if largest and proposal.on_gpu else None,
-        model=yaml_scalar(proposal.name),
+        largest=yaml_scalar(largest) if largest and proposal and proposal.on_gpu else None,
+        model=yaml_scalar(proposal.name) if proposal else None,
         proposal=proposal,
         measured=measured,
     )

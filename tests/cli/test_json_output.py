@@ -33,6 +33,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "gateway ca": (),
     "gateway status": (),
     "history": (),
+    "import": ("none.sh", "--dry-run"),
     "lock": (),
     "logs": ("box/chat",),
     "models list": (),

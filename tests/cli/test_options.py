@@ -133,6 +133,7 @@ NAMES_NONE = {
     "herd schema": "kinds",
     "herd fit": "a model",
     "herd add": "a model",
+    "herd import": "a file",
     "herd upgrade": "engines, images and models",
     "herd clients": "programs",
     "herd drain": "a server behind the gateway",

@@ -1,0 +1,564 @@
+"""The run of `herd import`: read a file, declare its servers on a rig, and list what differs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NoReturn
+
+import click
+
+from llamaherd.checks.groups import ALIKE
+from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, fail, print_findings, read_or_exit
+from llamaherd.cli.envelope import Envelope, print_envelope
+from llamaherd.cli.file_edits import confirm_write, print_edit, resolved_lock_or_exit, write_edits
+from llamaherd.cli.fleet_folder import FirstRig, inspected_host
+from llamaherd.diagnostics.findings import Finding, HubError, InventoryError, UserError
+from llamaherd.engines import flags_of
+from llamaherd.engines.flags.keys import Keys, slug
+from llamaherd.inventory.file_writer import FileEdit, text_of
+from llamaherd.inventory.schema import Engine, Instance, Model, Rig
+from llamaherd.inventory.schema.software import PUBLISHED
+from llamaherd.inventory.settings import text_with_comments, text_with_entry, text_with_value
+from llamaherd.lock import Lock, hub
+from llamaherd.memory.facts import RigFacts
+from llamaherd.memory.proposal import largest_context, propose_placement
+from llamaherd.pipeline.fleet_files import Survey, choose_rigs, survey_fleet
+from llamaherd.pipeline.load import inventory_folder, inventory_path, read_lock
+from llamaherd.pipeline.new_instance import (
+    FoundModel,
+    ModelSource,
+    UnwrittenError,
+    find_model,
+    free_name,
+    free_port,
+    parse_source,
+)
+from llamaherd.recipes import understand
+from llamaherd.recipes.containers import path_on_host
+from llamaherd.recipes.importing import PLACING, differences, keys_on_rig, rendered_server
+from llamaherd.recipes.model_lists import ListedModel, listed_models, models_of_folder, server_of_modelfile
+from llamaherd.recipes.recipe import LARGEST
+from llamaherd.recipes.suggestions import Offer, is_router, offers_of
+from llamaherd.scaffold import fleet_files, parse_rig, rig_yaml, write_files
+from llamaherd.text.textfile import UnreadableError, read_text
+
+_UNKNOWN_CONTEXT = 4096
+"""The context of a model whose header cannot be read, where the file names none."""
+_NEW_ENGINES: Mapping[str, tuple[str, Keys]] = {
+    "llama.cpp": ("main", {"kind": "llama.cpp", "ref": "b11434"}),
+    "ik_llama.cpp": ("ik", {"kind": "ik_llama.cpp", "ref": "main"}),
+    "vllm": ("vllm", {"kind": "vllm", "image": PUBLISHED["vllm"]}),
+}
+"""The name and the keys of an engine of each kind that is added to a rig without one."""
+_MOST_SHOWN = 8
+_CANNOT_SWAP = frozenset(("LH342", "LH343"))
+"""The codes of instances that cannot be in one group."""
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """The options of `herd import`."""
+
+    inventory: Path | None
+    file: Path
+    rig: str | None
+    host: str | None
+    models: tuple[str, ...]
+    yes: bool
+    dry_run: bool
+    as_json: bool
+
+
+@dataclass(frozen=True)
+class ImportFile:
+    """What a file declares: servers, or models without a server; and its findings."""
+
+    offers: tuple[Offer, ...] = ()
+    models: tuple[ListedModel, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class TargetRig:
+    """The rig that gets the instances: its file and text as they are, and what the inventory is with them."""
+
+    name: str
+    file: Path
+    text: str
+    survey: Survey
+    new: bool
+
+    @property
+    def rig(self) -> Rig:
+        """The rig."""
+        return self.survey.fleet.rigs[self.name]
+
+
+@dataclass
+class Imported:
+    """An instance to write: its keys, the lines of comment above it, and the server that it is from."""
+
+    name: str
+    keys: Keys
+    offer: Offer
+    notes: list[str] = field(default_factory=list)
+    comments: tuple[str, ...] = ()
+
+    @property
+    def places(self) -> bool:
+        """Return whether the file sets where the model goes, so that no other placement is searched for."""
+        return any(key in self.keys for key in PLACING) or bool({"-ot", "--override-tensor"} & {*self._words})
+
+    @property
+    def _words(self) -> list[str]:
+        return list(self.keys.get("extra_args", ()))
+
+
+def run_import(run: ImportOptions) -> None:
+    """Declare the servers of a file. End the program if that cannot be done, or if the user does not confirm."""
+    if run.as_json and not (run.yes or run.dry_run):
+        raise click.UsageError("--json needs --yes, or --dry-run to write nothing")
+    path = inventory_path(run.inventory)
+    source = read_import(run.file)
+    lock = read_or_exit(lambda: read_lock(path))
+    try:
+        target = _target(run, path, lock)
+        done = _Import(run, path if not target.new else inventory_folder(path), lock, target, source)
+        _write(done, *done.declared())
+    except UnwrittenError as error:
+        echo("the rig with the new instances has mistakes; nothing was written", err=True)
+        print_findings(error.findings, texts=error.texts)
+        sys.exit(FAILED)
+    except InventoryError as error:
+        print_findings(error.findings)
+        sys.exit(UNUSABLE)
+    except UserError as error:
+        fail(error, FAILED)
+
+
+def read_import(file: Path) -> ImportFile:
+    """Return what a file, a folder or standard input declares. End the program if it is unreadable or empty."""
+    if str(file) == "-":
+        with TemporaryDirectory() as folder:
+            copy = Path(folder) / "stdin"
+            copy.write_bytes(sys.stdin.buffer.read(LARGEST + 1))
+            return read_import(copy)
+    if file.is_dir():
+        models = models_of_folder(file)
+        if not models:
+            help_ = "name a folder of LM Studio, such as ~/.lmstudio/models, or the file that starts the server"
+            fail(UserError(f"{file} is a folder without a GGUF file", help_), FAILED)
+        return ImportFile(models=models)
+    try:
+        text = read_text(file, LARGEST)
+    except UnreadableError as error:
+        fail(UserError(f"cannot read {file}: {error}", error.help), UNUSABLE)
+    if models := listed_models(text):
+        return ImportFile(models=models)
+    if server := server_of_modelfile(text):
+        return ImportFile(offers_of((server,)))
+    recipe = understand(file)
+    offers = offers_of(recipe.servers)
+    if not offers:
+        _refuse_empty(file, recipe.findings, router=any(map(is_router, recipe.servers)))
+    return ImportFile(offers, findings=recipe.findings)
+
+
+def _refuse_empty(file: Path, findings: Sequence[Finding], *, router: bool) -> NoReturn:
+    """End the program for a file without a server."""
+    if any(each.code == "LH001" for each in findings):
+        print_findings(findings)
+        sys.exit(UNUSABLE)
+    if router:
+        help_ = "import its preset file, or declare each model with `herd add`, and a `group` of them"
+        fail(UserError(f"{file} starts a router, and does not name its models", help_), FAILED)
+    help_ = f"`herd check {file}` shows what it reads there; `herd add` declares an instance of a model"
+    fail(UserError(f"{file} starts no server that can be imported", help_), FAILED)
+
+
+def _target(run: ImportOptions, path: Path, lock: Lock) -> TargetRig:
+    """Return the rig of the inventory, or a new one of an inspected host. Raise UserError or InventoryError."""
+    folder = inventory_folder(path)
+    if run.host is not None:
+        return _new_rig(run, run.host, folder, lock)
+    survey = survey_fleet(path, lock)
+    rigs = survey.fleet.rigs
+    if run.rig and run.rig not in rigs and survey.ok:
+        help_ = f"name one of {', '.join(rigs)}; or add `--from HOST`, which inspects a host and writes a new rig"
+        raise UserError(f"there is no rig `{run.rig}`", help_)
+    if not survey.ok:
+        raise InventoryError(
+            [
+                replace(each, help=f"{each.help}; or `herd import FILE --from HOST`, which inspects a host")
+                if not rigs
+                else each
+                for each in survey.findings
+            ]
+        )
+    if run.rig is None and len(rigs) > 1:
+        raise UserError(f"the inventory has {len(rigs)} rigs", f"name one with `--rig`: {', '.join(rigs)}")
+    (name,) = choose_rigs(survey.fleet, (run.rig,) if run.rig else (), path).rigs
+    file = survey.documents[name].file
+    return TargetRig(name, file, text_of(file), survey, new=False)
+
+
+def _new_rig(run: ImportOptions, host: str, folder: Path, lock: Lock) -> TargetRig:
+    """Return a rig with the hardware of a host, and without instances. Raise UserError or InventoryError."""
+    if not folder.is_dir():
+        help_ = "create it, or run the command in a folder for the fleet: `mkdir fleet; cd fleet`"
+        raise UserError(f"there is no folder {folder}", help_)
+    name, connect, found = inspected_host(FirstRig(host, None, None, run.rig, None))
+    file = folder / f"{name}.yaml"
+    if file.exists():
+        help_ = f"leave out --from to add to it: `--rig {name}`; or give the new rig another name by --rig"
+        raise UserError(f"there is a rig in {file} already", help_)
+    text = rig_yaml(found, name, connect, proposal=None)
+    parse_rig(text)
+    survey = survey_fleet(folder, lock, texts={file: text})
+    if name not in survey.fleet.rigs:
+        raise UnwrittenError(survey.findings, {file: text})
+    return TargetRig(name, file, text, survey, new=True)
+
+
+@dataclass
+class _Import:
+    """One import: the source, the rig, and what is found and added on the way. `lock` gets the models."""
+
+    options: ImportOptions
+    path: Path
+    lock: Lock
+    target: TargetRig
+    source: ImportFile
+    models: dict[str, Keys] = field(default_factory=dict)
+    engines: dict[str, Keys] = field(default_factory=dict)
+    imported: list[Imported] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)
+    """Why the header of a model is unknown, by the model's name."""
+    projectors: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The vision projectors in the repository of each model."""
+
+    def declared(self) -> tuple[str, Survey]:
+        """Return the text of the rig's file with models and instances, and the inventory with it.
+
+        Raise UserError if a model has no source, or InventoryError if the rig with the instances has mistakes.
+        """
+        self._find_models()
+        self._place()
+        self._group()
+        draft = self._survey(self._text())
+        unable = [each for each in draft.findings if each.code in _CANNOT_SWAP and each.severity == "error"]
+        if unable:
+            self._ungroup(unable[0].message)
+            draft = self._survey(self._text())
+        self._complete(draft.facts[self.target.name])
+        final = self._survey(self._text())
+        for each in self.imported:
+            each.comments = tuple(self._comments(each, final.facts[self.target.name]))
+        text = self._text()
+        for each in self.imported:
+            text = text_with_comments(text, self.target.file, ("instances", each.name), each.comments)
+        whole = self._survey(text)
+        if not whole.ok:
+            raise UnwrittenError(whole.findings, {self.target.file: text})
+        return text, whole
+
+    def _survey(self, text: str) -> Survey:
+        """Return the inventory with a text of the rig's file. Raise UnwrittenError if the rig is unreadable then."""
+        texts = {self.target.file: text}
+        survey = survey_fleet(self.path, self.lock, texts=texts)
+        if self.target.name not in survey.facts:
+            raise UnwrittenError(survey.findings, texts)
+        return survey
+
+    def _text(self) -> str:
+        """Return the text of the rig's file with all that is added. Raise UserError."""
+        text, file, rig = self.target.text, self.target.file, self.target.rig
+        for name, keys in self.models.items():
+            text = text if name in rig.models else text_with_entry(text, file, "models", name, keys)
+        for name, keys in self.engines.items():
+            text = text_with_entry(text, file, "engines", name, keys)
+        for each in self.imported:
+            keys = {"context": _UNKNOWN_CONTEXT} | each.keys
+            ordered = {key: keys[key] for key in Instance.model_fields if key in keys}
+            text = text_with_entry(text, file, "instances", each.name, ordered)
+        used = {each.keys["engine"] for each in self.imported}
+        unused = [name for name in rig.engines if self.target.new and used and name not in used]
+        for name in unused:
+            text = text_with_value(text, file, ("engines", name), None)
+        return text
+
+    # --- models ---
+
+    def _find_models(self) -> None:
+        """Find the source and the header of each model. Raise UserError if one has no source."""
+        wanted = self._wanted()
+        given = dict(_named_model(word, wanted) for word in self.options.models)
+        missing = {name: path for name, (source, path) in wanted.items() if not source and name not in given}
+        if missing:
+            _refuse_unknown(self.options.file, missing, only=len(wanted) == 1)
+        for name, (source, _) in wanted.items():
+            self._find(name, given.get(name, source))
+
+    def _wanted(self) -> dict[str, tuple[str, str]]:
+        """Return the source of each model by its name, empty for an unknown one, and its path in the file."""
+        wanted = {each.name: (each.source, each.source or each.name) for each in self.source.models}
+        for offer in self.source.offers:
+            wanted.setdefault(offer.keys["model"], (self._source(offer, offer.source), offer.source))
+            if drafting := _drafting(offer.keys):
+                wanted.setdefault(drafting, (self._source(offer, offer.draft), offer.draft))
+        return wanted
+
+    def _source(self, offer: Offer, path: str) -> str:
+        """Return the repository of an offer's model, or the path of a file that is here; empty for neither."""
+        if offer.model and path == offer.source:
+            return path
+        folder = self.options.file.absolute().parent
+        on_host = path_on_host(path, offer.server.binds, folder)
+        for file in (on_host, folder / Path(path).expanduser()):
+            if path and file and file.is_file():
+                return str(file)
+        return ""
+
+    def _find(self, name: str, source: str) -> None:
+        """Note the keys of a model, and its header in the lock. Raise UserError."""
+        folder, whole = inventory_folder(self.path).resolve(), self._is_whole(name)
+        path = Path(source)
+        known = ModelSource(file=path.resolve()) if path.is_absolute() and path.is_file() else parse_source(source)
+        try:
+            if whole:
+                locked = hub.resolve(known.repo, known.revision, "*", whole=True)
+                found = FoundModel(name, {"hf": known.repo, "files": "*"}, locked, known.repo)
+            else:
+                found = _found(known, folder)
+        except HubError as error:
+            if not self.options.dry_run:
+                raise
+            keys = {"quant": known.quant} if known.quant and not whole else {"files": "*"} if whole else {}
+            self.models[name], self.unread[name] = {"hf": known.repo, **keys}, error.message
+            return
+        self.models[name], self.projectors[name] = dict(found.keys), found.projectors
+        self.lock = found.added_to(self.lock)
+
+    def _is_whole(self, name: str) -> bool:
+        """Return whether the engine of a model reads all files of its repository."""
+        kinds = {each.server.kind for each in self.source.offers if each.keys["model"] == name}
+        return "vllm" in kinds
+
+    def _named_in_rig(self) -> dict[str, str]:
+        """Return the names that the models have on the rig: one that declares the same model stays."""
+        names: dict[str, str] = {}
+        for name, keys in self.models.items():
+            folder = {"folder": self.target.file.resolve().parent}
+            model = Model.model_validate(keys, context=folder)
+            same = next((each for each, other in self.target.rig.models.items() if _is_same(model, other)), None)
+            names[name] = same or free_name(name, {*self.target.rig.models, *names.values()})
+        return names
+
+    # --- instances ---
+
+    def _place(self) -> None:
+        """Declare the instances on the rig as far as the file decides on them."""
+        rig, names = self.target.rig, self._named_in_rig()
+        cards = rig.gpus.cards if rig.gpus else {}
+        taken, ports = {*rig.instances, *rig.servers}, {each.port for each in rig.instances.values()}
+        for offer in self.source.offers:
+            keys = offer.keys
+            name = free_name(offer.name, taken)
+            wanted = 0 if offer.server.served_as else keys["port"]
+            free = isinstance(wanted, int) and 1024 <= wanted <= 65535 and wanted not in ports
+            port = wanted if free else free_port(self.target.survey, rig, ports)
+            own = {"engine": self._engine(offer), "model": names[keys["model"]], "port": port}
+            if drafting := _drafting(keys):
+                own["draft"] = keys["draft"] | {"model": names[drafting]}
+            engine = rig.engines.get(own["engine"]) or Engine.model_validate(self.engines[own["engine"]])
+            self.imported.append(Imported(name, keys_on_rig(offer, cards, flags_of(engine), own), offer))
+            taken.add(name)
+            ports.add(port)
+        self.models = {names[name]: keys for name, keys in self.models.items()}
+        self.unread = {names[name]: why for name, why in self.unread.items()}
+        self.projectors = {names[name]: each for name, each in self.projectors.items()}
+
+    def _engine(self, offer: Offer) -> str:
+        """Return the engine of the rig for a server: the most used one of its kind. Add one if there is none."""
+        rig, kind = self.target.rig, offer.server.kind
+        contained = offer.keys.get("backend") == "compose"
+        there = [name for name, each in rig.engines.items() if each.kind == kind and (contained or not each.image)]
+        if there:
+            used = [each.engine for each in rig.instances.values()]
+            return max(there, key=used.count)
+        added = next((name for name, keys in self.engines.items() if keys["kind"] == kind), None)
+        if added is None:
+            usual, keys = _NEW_ENGINES[kind]
+            added = free_name(usual, rig.engines.keys())
+            self.engines[added] = keys
+        return added
+
+    def _group(self) -> None:
+        """Put servers of which one runs at a time into groups, where they are alike."""
+        alike: dict[tuple[str, ...], list[Imported]] = {}
+        for each in self.imported:
+            if each.offer.server.group:
+                same = (each.offer.server.group, *(repr(each.keys.get(key)) for key in ALIKE if key != "port"))
+                alike.setdefault(same, []).append(each)
+        names = [each.name for each in self.imported]
+        for (group, *_), members in alike.items():
+            if len(members) > 1:
+                name = free_name(slug(group), {*names, *self.target.rig.instances, *self.target.rig.servers})
+                names.append(name)
+                for each in members:
+                    each.keys |= {"group": name, "port": members[0].keys["port"]}
+            elif len(self.imported) > 1:
+                members[0].notes.append("it runs next to the others: instances of a group are alike in GPUs and more")
+
+    def _ungroup(self, why: str) -> None:
+        """Declare the members of groups as servers of their own."""
+        ports = {each.keys["port"] for each in self.imported}
+        for each in self.imported:
+            if each.keys.pop("group", None):
+                port = free_port(self.target.survey, self.target.rig, ports)
+                each.keys["port"] = port
+                ports.add(port)
+                each.notes.append(f"it runs next to the others: {why}")
+
+    def _complete(self, facts: RigFacts) -> None:
+        """Add the context and the placement that the file leaves to the engine."""
+        for each in self.imported:
+            sized, on = facts.sized.get(each.name), tuple(each.keys.get("on", ()))
+            given = each.keys.get("context")
+            searched = sized and not sized.fit.fits and not each.places
+            if searched and (proposal := propose_placement(facts, each.name, context=given, on=on)):
+                each.keys |= proposal.keys
+            if "context" not in each.keys and (context := largest_context(facts, each.name)):
+                each.keys["context"] = context
+
+    # --- comments ---
+
+    def _comments(self, each: Imported, facts: RigFacts) -> Iterator[str]:
+        """Yield where an instance is from, and each difference."""
+        where = f":{each.offer.line}" if str(self.options.file) != "-" else ""
+        yield f"from {self.options.file.name}{where}"
+        ours = rendered_server(facts, each.name)
+        lines = [*differences(each.offer, ours)] if ours else []
+        for line in [*lines, *each.notes, *self._about_projector(each)]:
+            yield f"differs: {line}"
+        if ours is None:
+            yield "not compared: the flags of this engine's version are unknown"
+        elif ours.header is None and each.offer.server.kind != "vllm":
+            why = self.unread.get(each.keys["model"], "the model has none")
+            yield f"not compared: memory, and the context that fits, as there is no header of the model: {why}"
+
+    def _about_projector(self, each: Imported) -> Iterator[str]:
+        """Yield the vision projector that llama.cpp would load by itself."""
+        there = self.projectors.get(each.keys["model"])
+        given = each.offer.known.arguments
+        if there and each.offer.model and not {"--no-mmproj", "--no-mmproj-auto", "--mmproj", "-mm"} & {*given}:
+            yield f"no vision projector is loaded: -hf loads one; add `mmproj: {there[0]}` to the model"
+
+
+def _drafting(keys: Keys) -> str:
+    """Return the name of the model that drafts; empty if there is none."""
+    draft = keys.get("draft")
+    return str(draft.get("model", "")) if isinstance(draft, dict) else ""
+
+
+def _is_same(one: Model, other: Model) -> bool:
+    """Return whether two declarations name the same files."""
+    return (one.hf, one.revision, one.files, one.mmproj, one.file) == (
+        *(other.hf, other.revision, other.files, other.mmproj, other.file),
+    )
+
+
+def _found(source: ModelSource, folder: Path) -> FoundModel:
+    """Return a model with its header. Without a quant it is Q4_K_M, as engines take it. Raise UserError."""
+    if source.file or source.quant or source.path:
+        return find_model(source, folder)
+    try:
+        return find_model(replace(source, quant="Q4_K_M"), folder)
+    except HubError:
+        return find_model(source, folder)
+
+
+def _named_model(word: str, wanted: Mapping[str, object]) -> tuple[str, str]:
+    """Parse `NAME=MODEL`, or `MODEL` for the only model. Raise UserError."""
+    name, equals, source = word.partition("=")
+    if equals and name in wanted:
+        return name, source
+    if len(wanted) == 1:
+        return next(iter(wanted)), word
+    known = ", ".join(f"`{each}`" for each in wanted)
+    raise UserError(f"`--model {word[:120]}` names none of the models", f"write NAME=MODEL; the names are {known}")
+
+
+def _refuse_unknown(file: Path, missing: Mapping[str, str], *, only: bool) -> NoReturn:
+    """Raise UserError for models of which only a path is known."""
+    shown = ", ".join(f"`{path or name}`" for name, path in islice(missing.items(), _MOST_SHOWN))
+    more = f" and {len(missing) - _MOST_SHOWN} more" if len(missing) > _MOST_SHOWN else ""
+    prefixes = [""] if only else [f"{name}=" for name in islice(missing, _MOST_SHOWN)]
+    options = " ".join(f"--model {prefix}OWNER/NAME:QUANT" for prefix in prefixes)
+    help_ = f"add `{options}`, a repository of the hub"
+    raise UserError(f"{file} names {shown}{more}, and no such file is here", help_)
+
+
+def _write(done: _Import, text: str, whole: Survey) -> None:
+    """Show the new lines, confirm, and write them and the lock."""
+    run, target = done.options, done.target
+    edit = FileEdit(target.file, "" if target.new else target.text, text)
+    known = {(each.code, each.message) for each in target.survey.findings}
+    new = [each for each in whole.findings if (each.code, each.message) not in known]
+    if not run.as_json:
+        _print_read(done)
+        print_edit(edit)
+        print_findings(new, texts={edit.file: edit.new})
+    if not run.dry_run:
+        confirm_write(run.yes, "Write these lines?")
+        lock = resolved_lock_or_exit(done.path, whole, done.lock)
+        old = read_lock(done.path)
+        if target.new:
+            write_files(inventory_folder(done.path), fleet_files({target.name: text}))
+        write_edits(done.path, [] if target.new else [edit], old, lock)
+    if run.as_json:
+        _print_json(done, edit)
+    elif not run.dry_run:
+        inventory = f" -i {run.inventory}" if run.inventory else ""
+        echo(f"{edit.file} and the lock are written")
+        echo(f"next: herd{inventory} up {target.name}" if done.imported else f"next: herd{inventory} add MODEL")
+
+
+def _print_read(done: _Import) -> None:
+    """Print the servers or models, and how many mistakes the file has."""
+    for each in done.imported:
+        where = ", ".join(each.keys.get("on", ())) or "the CPU"
+        different = sum(line.startswith("differs:") for line in each.comments)
+        what = f"on {where}, port {each.keys['port']}, {counted(different, 'difference')}"
+        echo(f"{done.target.name}/{each.name}: {what}")
+    if not done.imported:
+        echo(f"{done.target.name}: {counted(len(done.models), 'model')}")
+    if errors := sum(each.severity == "error" for each in done.source.findings):
+        echo(f"the file has {counted(errors, 'error')}: run `herd check {done.options.file}`", err=True)
+
+
+def _print_json(done: _Import, edit: FileEdit) -> None:
+    row = {
+        "rig": done.target.name,
+        "file": str(edit.file),
+        "instances": [
+            {
+                "instance": each.name,
+                "model": each.keys["model"],
+                "on": list(each.keys.get("on", ())),
+                "port": each.keys["port"],
+                "group": each.keys.get("group"),
+                "comments": list(each.comments),
+            }
+            for each in done.imported
+        ],
+        "models": list(done.models),
+        "lines": list(edit.lines()),
+        "written": not done.options.dry_run,
+    }
+    print_envelope(Envelope(True, [row]))
