@@ -28,7 +28,11 @@ from tests.support.rigs import COMMIT, DIGEST, SHA
 
 DATA = Path(__file__).parents[1] / "data" / "recipes"
 ENGINES: Mapping[str, Mapping[str, Any]] = {
-    "llama.cpp": {"kind": "llama.cpp", "source": {"git": "https://git.lan/llama.cpp", "commit": COMMIT}},
+    "llama.cpp": {
+        "kind": "llama.cpp",
+        "flags": "b11434",
+        "source": {"git": "https://git.lan/llama.cpp", "commit": COMMIT},
+    },
     "ik_llama.cpp": {
         "kind": "ik_llama.cpp",
         "flags": "8337e4cd3",
@@ -36,7 +40,6 @@ ENGINES: Mapping[str, Mapping[str, Any]] = {
     },
     "vllm": {"kind": "vllm", "image": f"vllm/vllm-openai@sha256:{DIGEST}", "flags": "0.33.0"},
 }
-ENGINES["llama.cpp"]["flags"] = "b11434"  # type: ignore[index]
 MODELS = ("main", "draft", "whole")
 
 
