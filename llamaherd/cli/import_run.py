@@ -6,11 +6,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import NoReturn
 
 import click
+from pydantic import ValidationError
 
 from llamaherd.checks.groups import ALIKE
 from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, fail, print_findings, read_or_exit
@@ -24,7 +25,7 @@ from llamaherd.inventory.file_writer import FileEdit, text_of
 from llamaherd.inventory.schema import Engine, Instance, Model, Rig
 from llamaherd.inventory.schema.software import PUBLISHED
 from llamaherd.inventory.settings import text_with_comments, text_with_entry, text_with_value
-from llamaherd.lock import Lock, hub
+from llamaherd.lock import Lock, LockedModel, hub
 from llamaherd.memory.facts import RigFacts
 from llamaherd.memory.proposal import largest_context, propose_placement
 from llamaherd.pipeline.fleet_files import Survey, choose_rigs, survey_fleet
@@ -81,6 +82,8 @@ class ImportFile:
     offers: tuple[Offer, ...] = ()
     models: tuple[ListedModel, ...] = ()
     findings: tuple[Finding, ...] = ()
+    routers: tuple[int, ...] = ()
+    """The lines of commands that start a router, which is not imported."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ def run_import(run: ImportOptions) -> None:
     lock = read_or_exit(lambda: read_lock(path))
     try:
         target = _target(run, path, lock)
-        done = _Import(run, path if not target.new else inventory_folder(path), lock, target, source)
+        done = _Import(run, inventory_folder(path) if target.new else path, lock, target, source, old=lock)
         _write(done, *done.declared())
     except UnwrittenError as error:
         echo("the rig with the new instances has mistakes; nothing was written", err=True)
@@ -166,7 +169,8 @@ def read_import(file: Path) -> ImportFile:
     offers = offers_of(recipe.servers)
     if not offers:
         _refuse_empty(file, recipe.findings, router=any(map(is_router, recipe.servers)))
-    return ImportFile(offers, findings=recipe.findings)
+    routers = tuple(each.start[0] for each in recipe.servers if is_router(each))
+    return ImportFile(offers, findings=recipe.findings, routers=routers)
 
 
 def _refuse_empty(file: Path, findings: Sequence[Finding], *, router: bool) -> NoReturn:
@@ -241,6 +245,12 @@ class _Import:
     """Why the header of a model is unknown, by the model's name."""
     projectors: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The vision projectors in the repository of each model."""
+    served: dict[str, str] = field(default_factory=dict)
+    """The names of models by those of offers."""
+    drafts: dict[str, str] = field(default_factory=dict)
+    """The same of the models that draft."""
+    old: Lock = field(default_factory=Lock)
+    """The lock as it was read."""
 
     def declared(self) -> tuple[str, Survey]:
         """Return the text of the rig's file with models and instances, and the inventory with it.
@@ -308,33 +318,43 @@ class _Import:
         """Return the source of each model by its name, empty for an unknown one, and its path in the file."""
         wanted = {each.name: (each.source, each.source or each.name) for each in self.source.models}
         for offer in self.source.offers:
-            wanted.setdefault(offer.keys["model"], (self._source(offer, offer.source), offer.source))
+            self.served[offer.name] = self._want(wanted, offer, offer.keys["model"], offer.source)
             if drafting := _drafting(offer.keys):
-                wanted.setdefault(drafting, (self._source(offer, offer.draft), offer.draft))
+                self.drafts[offer.name] = self._want(wanted, offer, drafting, offer.draft)
         return wanted
+
+    def _want(self, wanted: dict[str, tuple[str, str]], offer: Offer, name: str, path: str) -> str:
+        """Add a model of an offer, and return its name: another one if the name is that of another path."""
+        name = free_name(name, {each for each, (_, other) in wanted.items() if other != path})
+        wanted.setdefault(name, (self._source(offer, path), path))
+        return name
 
     def _source(self, offer: Offer, path: str) -> str:
         """Return the repository of an offer's model, or the path of a file that is here; empty for neither."""
         if offer.model and path == offer.source:
             return path
         folder = self.options.file.absolute().parent
-        on_host = path_on_host(path, offer.server.binds, folder)
-        for file in (on_host, folder / Path(path).expanduser()):
-            if path and file and file.is_file():
-                return str(file)
-        return ""
+        try:
+            on_host = path_on_host(path, offer.server.binds, folder)
+            here = [each for each in (on_host, folder / Path(path).expanduser()) if each and each.is_file()]
+        except (OSError, RuntimeError, ValueError):  # no file can have such a name
+            return ""
+        return str(here[0]) if path and here else ""
 
     def _find(self, name: str, source: str) -> None:
         """Note the keys of a model, and its header in the lock. Raise UserError."""
         folder, whole = inventory_folder(self.path).resolve(), self._is_whole(name)
         path = Path(source)
+        if self.source.models and path.is_absolute() and path.is_file():
+            self.models[name] = {"file": source}  # `herd lock` hashes it
+            return
         known = ModelSource(file=path.resolve()) if path.is_absolute() and path.is_file() else parse_source(source)
         try:
             if whole:
                 locked = hub.resolve(known.repo, known.revision, "*", whole=True)
                 found = FoundModel(name, {"hf": known.repo, "files": "*"}, locked, known.repo)
             else:
-                found = _found(known, folder)
+                found = self._with_projector(name, _found(known, folder))
         except HubError as error:
             if not self.options.dry_run:
                 raise
@@ -344,17 +364,31 @@ class _Import:
         self.models[name], self.projectors[name] = dict(found.keys), found.projectors
         self.lock = found.added_to(self.lock)
 
+    def _with_projector(self, name: str, found: FoundModel) -> FoundModel:
+        """Return a model with the vision projector that the file names, if its repository has that."""
+        offers = (each for each in self.source.offers if self.served[each.name] == name)
+        named = {PurePosixPath(str(word)).name for each in offers if (word := each.server.value("--mmproj", "-mm"))}
+        same = next((each for each in found.projectors if PurePosixPath(each).name in named), None)
+        if same is None or not isinstance(found.locked, LockedModel):
+            return found
+        return replace(found, keys={**found.keys, "mmproj": same}, locked=hub.with_projector(found.locked, same))
+
     def _is_whole(self, name: str) -> bool:
         """Return whether the engine of a model reads all files of its repository."""
-        kinds = {each.server.kind for each in self.source.offers if each.keys["model"] == name}
-        return "vllm" in kinds
+        return any(self.served[each.name] == name and each.server.kind == "vllm" for each in self.source.offers)
 
     def _named_in_rig(self) -> dict[str, str]:
         """Return the names that the models have on the rig: one that declares the same model stays."""
         names: dict[str, str] = {}
         for name, keys in self.models.items():
             folder = {"folder": self.target.file.resolve().parent}
-            model = Model.model_validate(keys, context=folder)
+            try:
+                model = Model.model_validate(keys, context=folder)
+            except ValidationError as error:
+                why = error.errors(include_url=False)[0]["msg"]
+                raise UserError(
+                    f"`{name}` cannot be a model of a rig: {why}", "name another source by --model"
+                ) from None
             same = next((each for each, other in self.target.rig.models.items() if _is_same(model, other)), None)
             names[name] = same or free_name(name, {*self.target.rig.models, *names.values()})
         return names
@@ -369,12 +403,12 @@ class _Import:
         for offer in self.source.offers:
             keys = offer.keys
             name = free_name(offer.name, taken)
-            wanted = 0 if offer.server.served_as else keys["port"]
+            wanted = None if offer.server.served_as else keys.get("port")
             free = isinstance(wanted, int) and 1024 <= wanted <= 65535 and wanted not in ports
             port = wanted if free else free_port(self.target.survey, rig, ports)
-            own = {"engine": self._engine(offer), "model": names[keys["model"]], "port": port}
-            if drafting := _drafting(keys):
-                own["draft"] = keys["draft"] | {"model": names[drafting]}
+            own = {"engine": self._engine(offer), "model": names[self.served[offer.name]], "port": port}
+            if offer.name in self.drafts:
+                own["draft"] = keys["draft"] | {"model": names[self.drafts[offer.name]]}
             engine = rig.engines.get(own["engine"]) or Engine.model_validate(self.engines[own["engine"]])
             self.imported.append(Imported(name, keys_on_rig(offer, cards, flags_of(engine), own), offer))
             taken.add(name)
@@ -440,8 +474,8 @@ class _Import:
 
     def _comments(self, each: Imported, facts: RigFacts) -> Iterator[str]:
         """Yield where an instance is from, and each difference."""
-        where = f":{each.offer.line}" if str(self.options.file) != "-" else ""
-        yield f"from {self.options.file.name}{where}"
+        file = self.options.file
+        yield "from standard input" if str(file) == "-" else f"from {file.name}:{each.offer.line}"
         ours = rendered_server(facts, each.name)
         lines = [*differences(each.offer, ours)] if ours else []
         for line in [*lines, *each.notes, *self._about_projector(each)]:
@@ -517,10 +551,9 @@ def _write(done: _Import, text: str, whole: Survey) -> None:
     if not run.dry_run:
         confirm_write(run.yes, "Write these lines?")
         lock = resolved_lock_or_exit(done.path, whole, done.lock)
-        old = read_lock(done.path)
         if target.new:
             write_files(inventory_folder(done.path), fleet_files({target.name: text}))
-        write_edits(done.path, [] if target.new else [edit], old, lock)
+        write_edits(done.path, [] if target.new else [edit], done.old, lock)
     if run.as_json:
         _print_json(done, edit)
     elif not run.dry_run:
@@ -538,6 +571,8 @@ def _print_read(done: _Import) -> None:
         echo(f"{done.target.name}/{each.name}: {what}")
     if not done.imported:
         echo(f"{done.target.name}: {counted(len(done.models), 'model')}")
+    for line in done.source.routers:
+        echo(f"line {line} starts a router: import its preset file for the models that it names", err=True)
     if errors := sum(each.severity == "error" for each in done.source.findings):
         echo(f"the file has {counted(errors, 'error')}: run `herd check {done.options.file}`", err=True)
 

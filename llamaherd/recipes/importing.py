@@ -293,6 +293,8 @@ class _Comparison:
         names = {*theirs.flag.spellings}
         if names & {*_FITTING}:
             return ": the plan places the model"
+        if "--mmproj" in names:
+            return ": `mmproj` of the model names a projector of its repository"
         reasons = {**wired_flags(self.ours.flags.kind), **WIRING}
         why = next((reasons[name] for name in theirs.flag.spellings if name in reasons), "")
         return f": {why}" if why else ""

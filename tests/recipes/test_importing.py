@@ -95,7 +95,7 @@ def imported(offer: Offer, **changes: Any) -> tuple[RigFacts, ServerSpec]:
     cards = rig_of({"engine": "llama.cpp", "model": "main", "context": 4096, "port": 1}).gpus
     assert cards
     own: dict[str, Any] = {"engine": offer.server.kind, "model": "whole" if offer.server.kind == "vllm" else "main"}
-    own["port"] = offer.keys["port"]
+    own["port"] = offer.keys.get("port", 8080)
     if isinstance(drafting := offer.keys.get("draft"), dict) and "model" in drafting:
         own["draft"] = {**drafting, "model": "draft"}
     known = locked_facts(rig_of({"context": 4096, **own, "draft": None}), lock()).instances["imported"].flags
@@ -103,6 +103,10 @@ def imported(offer: Offer, **changes: Any) -> tuple[RigFacts, ServerSpec]:
     rig = rig_of({key: value for key, value in keys.items() if value is not None})
     (server,) = (each.server for each in plan(rig, lock()).instances)
     return locked_facts(rig, lock()), server
+
+
+def own_port(offer: Offer) -> int:
+    return int(offer.keys.get("port", 8080))
 
 
 def said(offer: Offer, facts: RigFacts) -> tuple[str, ...]:
@@ -180,7 +184,7 @@ def test_a_server_has_what_the_file_has_or_a_line_says_what_differs(name: str) -
 
     # Address, port, GPUs, processors.
     published = offer.server.published
-    port = published.host if published else str(offer.server.value("--port") or offer.keys["port"])
+    port = published.host if published else str(offer.server.value("--port") or own_port(offer))
     assert port == str(server.endpoint.port) or port in text or not port.isdigit()
     assert offer.gpus in (None, len(gpus_on_rig(offer, facts.rig.gpus.cards if facts.rig.gpus else {})))
     assert offer.gpus is None or offer.gpus == len(facts.rig.instances["imported"].on) or "GPU" in text
