@@ -27,7 +27,7 @@ def check_boot(started: StartedUnit) -> Iterator[Finding]:
     yield from _again(started)
 
 
-def check_start(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
+def _start(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
     """Yield the faults of the starts and restarts of a server."""
     yield from check_boot(started)
     yield from _early_requests(started, server)
@@ -205,11 +205,6 @@ _PATH_FLAGS = {
 _HOMES = ("/home/", "/root/", "/run/user/")
 
 
-def check_paths(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    """Yield the faults of a server's paths."""
-    yield from _paths(started, server)
-
-
 def _paths(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
     folder = started.unit.value("WorkingDirectory")
     named = [(flag, word) for flag, word in zip(server.arguments, server.arguments[1:], strict=False)]
@@ -252,8 +247,8 @@ _NEVER_READY = {
 def check_service(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
     """Yield the faults of a server's service."""
     yield from _readiness(started, server)
-    yield from check_paths(started, server)
-    yield from check_start(started, server)
+    yield from _paths(started, server)
+    yield from _start(started, server)
     yield from _devices(started, server)
     yield from _locked(started, server)
     yield from _saving(started, server)
