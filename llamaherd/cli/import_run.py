@@ -406,7 +406,7 @@ class _Import:
             wanted = None if offer.server.served_as else keys.get("port")
             free = isinstance(wanted, int) and 1024 <= wanted <= 65535 and wanted not in ports
             port = wanted if free else free_port(self.target.survey, rig, ports)
-            own = {"engine": self._engine(offer), "model": names[self.served[offer.name]], "port": port}
+            own: Keys = {"engine": self._engine(offer), "model": names[self.served[offer.name]], "port": port}
             if offer.name in self.drafts:
                 own["draft"] = keys["draft"] | {"model": names[self.drafts[offer.name]]}
             engine = rig.engines.get(own["engine"]) or Engine.model_validate(self.engines[own["engine"]])

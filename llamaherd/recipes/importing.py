@@ -354,7 +354,7 @@ class _Comparison:
         except ValueError:
             return None
         patterns = [(Override(pattern, "").regex, device) for pattern, device in placed.overrides]
-        found = {}
+        found: dict[str, Any] = {}
         for tensor in self.ours.header.each:
             for regex, device in patterns:
                 if regex and regex.search(tensor.name):
