@@ -45,7 +45,7 @@ from llamaherd.recipes.importing import PLACING, differences, keys_on_rig, rende
 from llamaherd.recipes.model_lists import ListedModel, listed_models, models_of_folder, server_of_modelfile
 from llamaherd.recipes.recipe import LARGEST
 from llamaherd.recipes.suggestions import Offer, is_router, offers_of
-from llamaherd.scaffold import fleet_files, parse_rig, rig_yaml, write_files
+from llamaherd.scaffold import fleet_files, rig_yaml, write_files
 from llamaherd.text.textfile import UnreadableError, read_text
 
 _UNKNOWN_CONTEXT = 4096
@@ -221,8 +221,7 @@ def _new_rig(run: ImportOptions, host: str, folder: Path, lock: Lock) -> TargetR
     if file.exists():
         help_ = f"leave out --from to add to it: `--rig {name}`; or give the new rig another name by --rig"
         raise UserError(f"there is a rig in {file} already", help_)
-    text = rig_yaml(found, name, connect, proposal=None)
-    parse_rig(text)
+    text = str(rig_yaml(found, name, connect, proposal=None))
     survey = survey_fleet(folder, lock, texts={file: text})
     if name not in survey.fleet.rigs:
         raise UnwrittenError(survey.findings, {file: text})

@@ -341,8 +341,8 @@ class _Comparison:
         elif where is None or here is None:
             yield f"what {shown} moves is not compared: it cannot be derived"
         else:
-            count = sum(where.get(name) != here.get(name) for name in {*where, *here})
-            yield f"{count} tensors are elsewhere than by {shown}"
+            moved = sorted(name for name in {*where, *here} if where.get(name) != here.get(name))
+            yield f"{len(moved)} tensors are elsewhere than by {shown}, such as `{moved[0]}`"
 
     def _moved(self, options: EffectiveOptions) -> Mapping[str, Any] | None:
         """Return the tensors that options keep elsewhere, with their places; None if that cannot be derived."""
@@ -378,8 +378,10 @@ class _Comparison:
     def _around(self) -> Iterator[str]:
         """Yield what surrounds the command: processors, folders, and what could not be read."""
         server = self._server
-        if server.cpus and server.cpus != self.ours.cpus:
+        if server.cpus and self.ours.cpus is None:
             yield f"the processors `{server.cpus}` are not set: `cpus` takes numbers and ranges"
+        elif self.ours.cpus and self.ours.cpus != server.cpus:
+            yield f"it may use the processors `{self.ours.cpus}`: the file has {server.cpus or 'no such limit'}"
         if server.unload_after and "idle" not in self.offer.keys:
             yield f"the model is not unloaded after {server.unload_after} s: `idle` takes 1m to 48h"
         yield from (f"`{text}` is not carried over" for text in server.dropped)
