@@ -44,6 +44,7 @@ from llamaherd.recipes.containers import path_on_host
 from llamaherd.recipes.importing import PLACING, differences, keys_on_rig, rendered_server
 from llamaherd.recipes.model_lists import ListedModel, listed_models, models_of_folder, server_of_modelfile
 from llamaherd.recipes.recipe import LARGEST
+from llamaherd.recipes.servers import OF_EVERY_PROGRAM, PORTS
 from llamaherd.recipes.suggestions import Offer, is_router, offers_of
 from llamaherd.scaffold import fleet_files, rig_yaml, write_files
 from llamaherd.text.textfile import UnreadableError, read_text
@@ -166,7 +167,7 @@ def read_import(file: Path) -> ImportFile:
     if server := server_of_modelfile(text):
         return ImportFile(offers_of((server,)))
     recipe = understand(file)
-    offers = offers_of(recipe.servers)
+    offers = offers_of(each for each in recipe.servers if each.program in PORTS and not each.has(*OF_EVERY_PROGRAM))
     if not offers:
         _refuse_empty(file, recipe.findings, router=any(map(is_router, recipe.servers)))
     routers = tuple(each.start[0] for each in recipe.servers if is_router(each))

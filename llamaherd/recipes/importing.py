@@ -28,7 +28,7 @@ from llamaherd.memory.placement import Placement
 from llamaherd.plan.devices import server_environment
 from llamaherd.recipes.recipe import ServerCommand
 from llamaherd.recipes.servers import API_KEY_VARIABLES, PORTS, is_loopback
-from llamaherd.recipes.suggestions import VISIBLE, Offer
+from llamaherd.recipes.suggestions import KEY_FILE, VISIBLE, Offer
 from llamaherd.text.terminal import one_line
 
 _ON_GPUS = ("on", "split", "tensor_split", "gpu_layers", "experts_on_cpu")
@@ -63,6 +63,8 @@ def keys_on_rig(offer: Offer, cards: Mapping[str, Card], flags: Catalogue | None
         keys["on"] = on
     else:
         keys = {key: value for key, value in keys.items() if key not in _ON_GPUS}
+    if "$" in str(keys.get("api_key")):
+        keys["api_key"] = KEY_FILE  # its folder is known while the server runs
     if len(keys.get("tensor_split", on)) != len(on):
         del keys["tensor_split"]
     if words := usable_arguments(keys.pop("extra_args", ()), flags, keys):
@@ -192,7 +194,7 @@ class _Comparison:
 
     def _engine(self) -> Iterator[str]:
         version = self._server.version
-        if version and version not in (self.ours.flags.version, self.ours.flags.asked):
+        if version and version.removeprefix("v") not in (self.ours.flags.version, self.ours.flags.asked):
             yield f"the engine is {self.ours.flags}: the file names {version}"
 
     def _endpoint(self) -> Iterator[str]:
@@ -279,14 +281,14 @@ class _Comparison:
         """Return whether an option has the same meaning here, perhaps by another spelling of its key."""
         name, key = theirs.flag.spellings[0], self._key_of.get(theirs.flag)
         mine, given = self._mine.every(name), self._theirs.every(name)
+        if key == "api_key":
+            return "api_key" in self._our_keys  # from another file
         if theirs.flag.repeats:
             return [*map(_meaning, mine)] == [*map(_meaning, given)]
         if mine and _meaning(mine[-1]) == _meaning(theirs):
             return True
         if key == "engine" and theirs.on:
             return True  # the engine's default, or what every server gets
-        if key == "api_key":
-            return "api_key" in self._our_keys
         return key in self._their_keys and self._their_keys[key] == self._our_keys.get(key)
 
     def _why_not(self, theirs: Option) -> str:
@@ -363,13 +365,16 @@ class _Comparison:
         return found
 
     def _environment(self) -> Iterator[str]:
-        for name, word in self._server.settings.items():
-            if name in API_KEY_VARIABLES or name in (*VISIBLE, "CUDA_DEVICE_ORDER"):
-                continue
-            if word.unknown:
-                yield f"the variable `{name}` is not set: its value is set elsewhere"
-            elif flag_of_variable(self.ours.flags, name) is None and self.ours.environment.get(name) != str(word):
-                yield f"the variable `{name}` is not set"
+        compared = (*API_KEY_VARIABLES, *VISIBLE, "CUDA_DEVICE_ORDER")
+        unset = [
+            name
+            for name, word in self._server.settings.items()
+            if name not in compared
+            and (word.unknown or self.ours.environment.get(name) != str(word))
+            and (word.unknown or flag_of_variable(self.ours.flags, name) is None)
+        ]
+        if unset:
+            yield f"variables of the file are not set: {', '.join(f'`{name}`' for name in unset)}"
         for name in self.ours.environment:
             told = name.startswith("CUDA_") or flag_of_variable(self.ours.flags, name)
             if not told and name not in self._server.settings:

@@ -281,7 +281,7 @@ def test_a_line_names_what_differs_and_why(words: str, lines: list[str], tmp_pat
         ("taskset -c 0,2-3 ", "", ""),
         ("taskset -c 0-8:2 ", "", "the processors `0-8:2` are not set"),
         ("nice -n 5 ", "", "`nice -n 5` is not carried over"),
-        ("FOO=1 ", "", "the variable `FOO` is not set"),
+        ("FOO=1 ", "", "variables of the file are not set: `FOO`"),
         ("CUDA_VISIBLE_DEVICES=1 ", "", ""),
         ("CUDA_VISIBLE_DEVICES= ", "", ""),
     ],
