@@ -11,7 +11,10 @@ from click.testing import CliRunner, Result
 
 from llamaherd.cli import fleet_folder
 from llamaherd.cli.herd import main
+from llamaherd.inventory.schema.software import UPSTREAM
 from llamaherd.inventory.yaml_file import read_yaml
+from llamaherd.lock import Lock, write_lock
+from llamaherd.lock.entries import LockedRef
 from llamaherd.pipeline.fleet_files import survey_fleet
 from llamaherd.pipeline.load import read_lock
 from tests.cli.test_add_command import MOE, REPO, RIG, hollow
@@ -206,6 +209,28 @@ def test_a_new_rig_has_the_hardware_of_its_host(fleet: Path, monkeypatch: pytest
     ended = imported(fleet, "start.sh", f"{SERVER}\n", "--from", "tom@duo.lan", "--rig", "duo", "--yes")
     assert ended.exit_code == 1
     assert "there is a rig in" in ended.output
+
+
+def test_a_new_rig_is_written_with_the_files_of_its_folder(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_folder, "inspect_hardware", lambda _connect: found_host("duo"))
+    ref = LockedRef(git=UPSTREAM["llama.cpp"], ref="b11434", commit="ab" * 20)
+    write_lock(fleet / "herd.lock", Lock(engines=(ref,)))
+    ended = imported(fleet, "start.sh", f"{SERVER}\n", *MODEL, "--from", "tom@new.lan", "--yes")
+    assert ended.exit_code == 0, ended.output
+    assert instances(fleet, "new")["llama"]["port"] == 8123
+    assert comments(fleet, "new")[0] == "# from start.sh:1"
+    assert (fleet / "duo.yaml").read_text() == RIG
+    assert (fleet / "deploy.py").exists()
+    survey = survey_fleet(fleet, read_lock(fleet))
+    assert survey.ok
+    assert [*survey.fleet.rigs] == ["duo", "new"]
+
+
+def test_an_engine_of_its_kind_is_added(fleet: Path) -> None:
+    script = "git clone https://github.com/ikawrakow/ik_llama.cpp\n"
+    ended = imported(fleet, "a.sh", f"{script}{SERVER} -fmoe\n", *MODEL, "--dry-run")
+    assert ended.exit_code == 0, ended.output
+    assert "ik: {kind: ik_llama.cpp, ref: main}" in ended.output
 
 
 def test_an_instance_that_does_not_fit_is_refused_with_the_findings(fleet: Path) -> None:
