@@ -41,7 +41,7 @@ from llamaherd.pipeline.new_instance import (
 )
 from llamaherd.recipes import understand
 from llamaherd.recipes.containers import path_on_host
-from llamaherd.recipes.importing import PLACING, differences, keys_on_rig, rendered_server
+from llamaherd.recipes.importing import PLACING, differences, keys_on_rig, rendered_server, without_words
 from llamaherd.recipes.model_lists import ListedModel, listed_models, models_of_folder, server_of_modelfile
 from llamaherd.recipes.recipe import LARGEST
 from llamaherd.recipes.servers import OF_EVERY_PROGRAM, PORTS
@@ -112,6 +112,8 @@ class Imported:
     offer: Offer
     notes: list[str] = field(default_factory=list)
     comments: tuple[str, ...] = ()
+    refused: dict[str, str] = field(default_factory=dict)
+    """Why arguments without a key are left out, by the arguments."""
 
     @property
     def places(self) -> bool:
@@ -261,6 +263,8 @@ class _Import:
         self._place()
         self._group()
         draft = self._survey(self._text())
+        if self._drop_refused(draft):
+            draft = self._survey(self._text())
         unable = [each for each in draft.findings if each.code in _CANNOT_SWAP and each.severity == "error"]
         if unable:
             self._ungroup(unable[0].message)
@@ -276,6 +280,23 @@ class _Import:
         if not whole.ok:
             raise UnwrittenError(whole.findings, {self.target.file: text})
         return text, whole
+
+    def _drop_refused(self, draft: Survey) -> bool:
+        """Leave out the arguments without a key that a check of the rig refuses. Return whether there are any."""
+        document, facts = draft.documents[self.target.name], draft.facts[self.target.name]
+        errors = {each.place: each.message for each in draft.findings if each.severity == "error"}
+        dropped = False
+        for each in self.imported:
+            words, flags = each.keys.get("extra_args", []), facts.instances[each.name].flags
+            places = [document.word(("instances", each.name, "extra_args"), words, at) for at in range(len(words))]
+            wrong = frozenset(at for at, place in enumerate(places) if place in errors)
+            if flags is None or not wrong:
+                continue
+            message = errors[places[min(wrong)]]
+            each.keys["extra_args"], options = without_words(words, flags, wrong)
+            each.refused |= dict.fromkeys(options, message)
+            dropped = True
+        return dropped
 
     def _survey(self, text: str) -> Survey:
         """Return the inventory with a text of the rig's file. Raise UnwrittenError if the rig is unreadable then."""
@@ -294,7 +315,7 @@ class _Import:
             text = text_with_entry(text, file, "engines", name, keys)
         for each in self.imported:
             keys = {"context": _UNKNOWN_CONTEXT} | each.keys
-            ordered = {key: keys[key] for key in Instance.model_fields if key in keys}
+            ordered = {key: keys[key] for key in Instance.model_fields if key in keys and keys[key] != []}
             text = text_with_entry(text, file, "instances", each.name, ordered)
         used = {each.keys["engine"] for each in self.imported}
         unused = [name for name in rig.engines if self.target.new and used and name not in used]
@@ -410,7 +431,12 @@ class _Import:
             if offer.name in self.drafts:
                 own["draft"] = keys["draft"] | {"model": names[self.drafts[offer.name]]}
             engine = rig.engines.get(own["engine"]) or Engine.model_validate(self.engines[own["engine"]])
-            self.imported.append(Imported(name, keys_on_rig(offer, cards, flags_of(engine), own), offer))
+            instance = Imported(name, keys_on_rig(offer, cards, flags_of(engine), own), offer)
+            if engine.image is None and instance.keys.pop("backend", None):
+                instance.notes.append(
+                    f"it is a unit of systemd, not a container: `{own['engine']}` is built on the host"
+                )
+            self.imported.append(instance)
             taken.add(name)
             ports.add(port)
         self.models = {names[name]: keys for name, keys in self.models.items()}
@@ -424,7 +450,7 @@ class _Import:
         there = [name for name, each in rig.engines.items() if each.kind == kind and (contained or not each.image)]
         if there:
             used = [each.engine for each in rig.instances.values()]
-            return max(there, key=used.count)
+            return max(there, key=lambda name: (contained and rig.engines[name].image is not None, used.count(name)))
         added = next((name for name, keys in self.engines.items() if keys["kind"] == kind), None)
         if added is None:
             usual, keys = _NEW_ENGINES[kind]
@@ -477,7 +503,7 @@ class _Import:
         file = self.options.file
         yield "from standard input" if str(file) == "-" else f"from {file.name}:{each.offer.line}"
         ours = rendered_server(facts, each.name)
-        lines = [*differences(each.offer, ours)] if ours else []
+        lines = [*differences(each.offer, ours, each.refused)] if ours else []
         for line in [*lines, *each.notes, *self._about_projector(each)]:
             yield f"differs: {line}"
         if ours is None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 from llamaherd.checks.command_line import WIRING
@@ -80,6 +81,17 @@ def usable_arguments(words: Sequence[str], flags: Catalogue | None, keys: Keys) 
     return [word for at, word in enumerate(words) if at not in refused]
 
 
+def without_words(words: Sequence[str], flags: Catalogue, wrong: frozenset[int]) -> tuple[list[str], list[str]]:
+    """Return arguments without the options that words at these indices belong to, and those options."""
+    found = [each for each in effective_options(flags, words).said if wrong & {*_span(each)}]
+    left_out = {at for each in found for at in _span(each)} | set(wrong)
+    return [word for at, word in enumerate(words) if at not in left_out], [" ".join(each.words) for each in found]
+
+
+def _span(option: Option) -> range:
+    return range(option.index, option.index + len(option.words))
+
+
 def _refused(words: Sequence[str], flags: Catalogue, keys: Keys) -> Iterator[range]:
     for problem in check_arguments(flags, words):
         if problem.severity == "error":
@@ -90,7 +102,7 @@ def _refused(words: Sequence[str], flags: Catalogue, keys: Keys) -> Iterator[ran
         key = next((carried[name] for name in names if name in carried), None)
         fits = names & {*_FITTING} and option.value.lower() not in OFF
         if fits or names & {*wired, *_NO_KEY} or (key and key in keys):
-            yield range(option.index, option.index + len(option.words))
+            yield _span(option)
 
 
 @dataclass(frozen=True)
@@ -149,9 +161,12 @@ def rendered_server(facts: RigFacts, name: str) -> Rendered | None:
     )
 
 
-def differences(offer: Offer, ours: Rendered) -> tuple[str, ...]:
-    """Return what differs between a server of the inventory and that of a recipe, and why, a line each."""
-    return tuple(dict.fromkeys(one_line(each) for each in _Comparison(offer, ours).lines()))
+def differences(offer: Offer, ours: Rendered, refused: Mapping[str, str] = MappingProxyType({})) -> tuple[str, ...]:
+    """Return what differs between a server of the inventory and that of a recipe, and why, a line each.
+
+    `refused` are the reasons why arguments without a key were left out, by the arguments.
+    """
+    return tuple(dict.fromkeys(one_line(each) for each in _Comparison(offer, ours, refused).lines()))
 
 
 _SET = {
@@ -178,6 +193,7 @@ _DEFAULTS = {
 class _Comparison:
     offer: Offer
     ours: Rendered
+    refused: Mapping[str, str]
 
     def lines(self) -> Iterator[str]:
         """Yield a line for each difference."""
@@ -293,6 +309,8 @@ class _Comparison:
 
     def _why_not(self, theirs: Option) -> str:
         names = {*theirs.flag.spellings}
+        if why := self.refused.get(" ".join(theirs.words)):
+            return f": {why}"
         if names & {*_FITTING}:
             return ": the plan places the model"
         if "--mmproj" in names:

@@ -127,7 +127,8 @@ def offer_of(server: ServerCommand) -> Offer:
     known = known_arguments(server)
     words, overrides = _without_overrides(known.arguments)
     keys, model, alias, gpus, rest = keys_from_arguments(words, server.kind)
-    name = slug(server.served_as) or slug(PurePosixPath(model).name) or "server"
+    file = re.sub(r"(?:-GGUF)?(?::[\w.-]+)?$", "", PurePosixPath(model).name) or model
+    name = slug(server.served_as) or slug(file) or "server"
     keys |= {"engine": server.kind, "model": slug(alias) or name}
     given = server.cards if server.cards is not None else _visible(server)
     if keys.get("gpu_layers") == 0 or gpus == 0 or given == 0:

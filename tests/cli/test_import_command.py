@@ -226,6 +226,30 @@ def test_a_new_rig_is_written_with_the_files_of_its_folder(fleet: Path, monkeypa
     assert [*survey.fleet.rigs] == ["duo", "new"]
 
 
+COMPOSE = """\
+services:
+  llm:
+    image: ghcr.io/ggml-org/llama.cpp:server-cuda
+    gpus: all
+    ports: ["127.0.0.1:9000:8080"]
+    volumes: ["./models:/models:ro", "./logs:/logs", "./own:/own"]
+    environment: {TZ: Europe/Berlin}
+    command: -m /models/a.gguf -c 8192 -ngl 99 --log-file /logs/a.log --slots
+"""
+
+
+def test_a_container_becomes_a_unit_where_the_engine_is_built(fleet: Path) -> None:
+    ended = imported(fleet, "compose.yaml", COMPOSE, *MODEL, "--yes")
+    assert ended.exit_code == 0, ended.output
+    (each,) = instances(fleet).values()
+    assert (each["port"], each["extra_args"], "backend" in each) == (9000, ["--slots"], False)
+    text = "\n".join(comments(fleet))
+    assert "it is a unit of systemd, not a container" in text
+    assert "`--log-file /logs/a.log` is not used: " in text
+    assert "`./own` is not mounted" in text
+    assert "variables of the file are not set: `TZ`" in text
+
+
 def test_an_engine_of_its_kind_is_added(fleet: Path) -> None:
     script = "git clone https://github.com/ikawrakow/ik_llama.cpp\n"
     ended = imported(fleet, "a.sh", f"{script}{SERVER} -fmoe\n", *MODEL, "--dry-run")

@@ -309,11 +309,11 @@ def test_flags_become_keys(flags: str, keys: dict[str, object], tmp_path: Path) 
 def test_a_model_of_a_hub_is_declared(tmp_path: Path) -> None:
     found = suggested(tmp_path, "llama-server -hf unsloth/Qwen3-8B-GGUF:Q4_K_M -c 4096 --port 9000")
     assert found == {
-        "models": {"qwen3-8b-gguf-q4_k_m": {"hf": "unsloth/Qwen3-8B-GGUF", "files": "*Q4_K_M*.gguf"}},
+        "models": {"qwen3-8b": {"hf": "unsloth/Qwen3-8B-GGUF", "files": "*Q4_K_M*.gguf"}},
         "instances": {
-            "qwen3-8b-gguf-q4_k_m": {
+            "qwen3-8b": {
                 "engine": "llama.cpp",
-                "model": "qwen3-8b-gguf-q4_k_m",
+                "model": "qwen3-8b",
                 "on": ["card1"],
                 "context": 4096,
                 "port": 9000,
