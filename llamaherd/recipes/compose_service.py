@@ -196,6 +196,11 @@ def given_cards(service: Mapping[str, Any]) -> int | None:
     return sum(numbers) if counts and len(numbers) == len(counts) else None
 
 
+def given_ids(service: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the GPUs that a service names."""
+    return tuple(str(each) for device in given_devices(service) for each in as_list(device.get("device_ids")))
+
+
 def may_lock(service: Mapping[str, Any]) -> bool:
     """Return whether a container may lock more memory than the default."""
     limit = as_mapping(service.get("ulimits")).get("memlock")

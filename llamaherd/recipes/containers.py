@@ -129,6 +129,8 @@ class Container:
     """The engine that the recipe is about."""
     cards: int | None = None
     """The number of GPUs that it gets; None if it is not set."""
+    gpu_ids: tuple[str, ...] = ()
+    """The numbers or UUIDs of these GPUs, if the recipe names them."""
     cpus: str = ""
     """The processors that it may use."""
     style: Literal["docker", "quadlet"] = "docker"
@@ -197,6 +199,7 @@ def server_of(container: Container) -> ServerCommand | None:
         settings=container.environment,
         version=version,
         cards=container.cards,
+        gpu_ids=container.gpu_ids,
         cpus=container.cpus,
         binds=container.binds,
     )

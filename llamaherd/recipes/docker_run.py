@@ -70,6 +70,7 @@ def container_of(arguments: tuple[Word, ...]) -> Container | None:
         memory=_limit(given),
         memlock=privileged is not None or any(re.match(r"memlock|(?:CAP_)?IPC_LOCK", each.value) for each in options),
         cards=_cards(given.get("--gpus")),
+        gpu_ids=_ids(given.get("--gpus")),
         cpus=given["--cpuset-cpus"].value if "--cpuset-cpus" in given else "",
         shares_memory=bool({"--ipc", "--shm-size"} & set(given)),
         settings_elsewhere="--env-file" in given,
@@ -102,10 +103,13 @@ def check_docker_options(file: Path, arguments: tuple[Word, ...]) -> Iterator[Fi
 
 def _cards(gpus: DockerOption | None) -> int | None:
     """Return the number of GPUs of `--gpus`; None for all."""
+    return len(_ids(gpus)) or (whole_number(gpus.value.strip("\"'"), 999) if gpus else None)
+
+
+def _ids(gpus: DockerOption | None) -> tuple[str, ...]:
+    """Return the GPUs that `--gpus device=0,1` names."""
     value = gpus.value.strip("\"'") if gpus else ""
-    if value.startswith("device="):
-        return len(value.split(","))
-    return whole_number(value, 999)
+    return tuple(value.removeprefix("device=").split(",")) if value.startswith("device=") else ()
 
 
 _BEHIND: Mapping[str, str] = {

@@ -28,7 +28,7 @@ from llamaherd.memory.instances import experts_on_cpu
 from llamaherd.memory.placement import Placement
 from llamaherd.plan.devices import server_environment
 from llamaherd.recipes.recipe import ServerCommand
-from llamaherd.recipes.servers import API_KEY_VARIABLES, PORTS, is_loopback
+from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback
 from llamaherd.recipes.suggestions import KEY_FILE, VISIBLE, Offer
 from llamaherd.text.terminal import one_line
 
@@ -45,7 +45,7 @@ _NO_KEY = (*SOURCES, "--hf-file", "--hf-repo-draft", "--mmproj", "--mmproj-url")
 def gpus_on_rig(offer: Offer, cards: Mapping[str, Card]) -> list[str]:
     """Return the GPUs of a rig for a server: those that its environment names, else the first ones."""
     wanted = len(cards) if offer.gpus is None else offer.gpus
-    named = [each.strip() for each in _visible_words(offer.server)]
+    named = [each.strip() for each in offer.server.gpu_ids or _visible_words(offer.server)]
     by_id = {gpu.uuid: name for name, gpu in cards.items() if gpu.uuid}
     by_id |= {str(at if gpu.index is None else gpu.index): name for at, (name, gpu) in enumerate(cards.items())}
     found = [by_id[each] for each in dict.fromkeys(named) if each in by_id]
@@ -64,6 +64,8 @@ def keys_on_rig(offer: Offer, cards: Mapping[str, Card], flags: Catalogue | None
         keys["on"] = on
     else:
         keys = {key: value for key, value in keys.items() if key not in _ON_GPUS}
+    if offer.server.kind == VLLM:
+        keys.setdefault("api_key", KEY_FILE)  # the network of its container may be reached from others
     if "$" in str(keys.get("api_key")):
         keys["api_key"] = KEY_FILE  # its folder is known while the server runs
     if len(keys.get("tensor_split", on)) != len(on):
@@ -107,7 +109,7 @@ def _refused(words: Sequence[str], flags: Catalogue, keys: Keys) -> Iterator[ran
 
 @dataclass(frozen=True)
 class Rendered:
-    """A server of the inventory as a host would start it. `cards` are all GPUs of its rig.
+    """A server of the inventory as a host would start it. `cards` are all GPUs of its rig; `keyed`: it needs a key.
 
     `placement` is that of its model, None if it is unknown; then its header may be unknown, too.
     """
@@ -120,6 +122,7 @@ class Rendered:
     gpus: tuple[str, ...]
     cards: int
     cpus: str | None
+    keyed: bool
     header: Header | None
     placement: Placement | None
 
@@ -156,6 +159,7 @@ def rendered_server(facts: RigFacts, name: str) -> Rendered | None:
         declared.on,
         len(rig.gpus.cards) if rig.gpus else 0,
         declared.cpus,
+        declared.api_key is not None,
         known.header,
         known.placement,
     )
@@ -176,7 +180,6 @@ _SET = {
     "threads": "the engine would count the cores itself",
     "context": "the engine would take what the model was trained for, or what fits",
     "model": "clients request the model by this name",
-    "api_key": "a server that other machines reach needs a key",
     "experts_on_cpu": "the plan places the model",
     "flash_attention": "the cache needs it",
 }
@@ -219,6 +222,9 @@ class _Comparison:
             yield f"it listens on {self.ours.listen}: the file has {listen}"
         if port and port != str(self.ours.port):
             yield f"its port is {self.ours.port}: the file has {port}"
+        keyed = bool(self._server.has(*API_KEY_FLAGS) or API_KEY_VARIABLES & {*self._server.settings})
+        if self.ours.keyed and not keyed:
+            yield "clients need the key of `api_key`: other machines may reach the server"
 
     @property
     def _address(self) -> tuple[str | None, str]:
@@ -266,8 +272,9 @@ class _Comparison:
 
     @cached_property
     def _apart(self) -> frozenset[Flag]:
-        """The flags of address, GPUs and the model's place, which are compared by themselves."""
+        """The flags of address, key, GPUs and the model's place, which are compared by themselves."""
         names = (*SOURCES, "--hf-file", "--host", "--port", "--uds", "--device", "--tensor-parallel-size")
+        names += API_KEY_FLAGS
         return frozenset(flag for name in names if (flag := self.ours.flags.find(name)))
 
     @cached_property
@@ -297,8 +304,6 @@ class _Comparison:
         """Return whether an option has the same meaning here, perhaps by another spelling of its key."""
         name, key = theirs.flag.spellings[0], self._key_of.get(theirs.flag)
         mine, given = self._mine.every(name), self._theirs.every(name)
-        if key == "api_key":
-            return "api_key" in self._our_keys  # from another file
         if theirs.flag.repeats:
             return [*map(_meaning, mine)] == [*map(_meaning, given)]
         if mine and _meaning(mine[-1]) == _meaning(theirs):

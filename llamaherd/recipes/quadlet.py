@@ -72,6 +72,7 @@ def _container(unit: units.Unit, image: units.Setting) -> Container:
         built=image.text.endswith((".build", ".image")),
         settings_elsewhere=any(unit.all(key, _SECTION) for key in ("EnvironmentFile", "Secret"))
         or extra.settings_elsewhere,
+        gpu_ids=tuple(gpu_names) if "all" not in gpu_names else (),
         cards=len(gpu_names) if gpu_names and "all" not in gpu_names else extra.cards,
         cpus=extra.cpus or unit.value("AllowedCPUs") or unit.value("CPUAffinity"),
         style="quadlet",

@@ -107,6 +107,8 @@ class ServerCommand:
     contained: bool = False
     cards: int | None = None
     """The number of GPUs of its container, if the recipe sets it."""
+    gpu_ids: tuple[str, ...] = ()
+    """The numbers or UUIDs of these GPUs, if the recipe names them."""
     version: str = ""
     """The build or release that the recipe names, such as `b9592` or `v1.0.0`."""
     cpus: str = ""
