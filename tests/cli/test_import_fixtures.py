@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from llamaherd.cli import import_run
@@ -58,7 +59,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr(import_run, "_found", found)
     monkeypatch.setattr(import_run.hub, "resolve", resolve)
-    (tmp_path / "duo.yaml").write_text(json.dumps(RIG))
+    (tmp_path / "duo.yaml").write_text(yaml.safe_dump(RIG, sort_keys=False))
     return tmp_path
 
 
