@@ -488,6 +488,9 @@ class _Import:
     def _complete(self, facts: RigFacts) -> None:
         """Add the context and the placement that the file leaves to the engine."""
         for each in self.imported:
+            header, moved = facts.instances[each.name].header, each.keys.get("experts_on_cpu")
+            if header and isinstance(moved, int) and moved > len(header.expert_layers) > 0:
+                each.keys["experts_on_cpu"] = "all"  # engines take any larger number so
             sized, on = facts.sized.get(each.name), tuple(each.keys.get("on", ()))
             given = each.keys.get("context")
             searched = sized and not sized.fit.fits and not each.places

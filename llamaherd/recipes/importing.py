@@ -136,8 +136,11 @@ def rendered_server(facts: RigFacts, name: str) -> Rendered | None:
     declared, engine = known.instance, rig.engines[known.instance.engine]
     if known.flags is None:
         return None
-    pattern = experts_on_cpu(declared, known.header) if known.header else None
-    moved = f"{pattern}=CPU" if pattern else EXPERTS if declared.moves_experts and known.header is None else ""
+    try:
+        pattern = experts_on_cpu(declared, known.header) if known.header else EXPERTS
+    except ValueError:  # the model has no such experts: a check reports it
+        pattern = EXPERTS
+    moved = f"{pattern.removesuffix('=CPU')}=CPU" if pattern and declared.moves_experts else ""
     model, dialect = rig.models.get(declared.model), DIALECTS[engine.kind]
     source = Server(
         declared=declared,

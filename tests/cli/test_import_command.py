@@ -271,6 +271,15 @@ def test_what_the_file_lets_the_engine_place_is_placed(fleet: Path) -> None:
     assert each["experts_on_cpu"]
 
 
+def test_more_layers_of_experts_than_there_are_mean_all(fleet: Path) -> None:
+    script = "llama-server -m a.gguf -dev CUDA1 -ngl 99 --n-cpu-moe 99 -c 8192\n"
+    ended = imported(fleet, "a.sh", script, "--model", MOE, "--yes")
+    assert ended.exit_code == 0, ended.output
+    (each,) = instances(fleet).values()
+    assert each["experts_on_cpu"] == "all"
+    assert not any("tensors" in line for line in comments(fleet))
+
+
 def test_without_a_hub_a_dry_run_names_what_is_not_compared(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     ended = imported(fleet, "a.sh", f"{SERVER}\n", *MODEL, "--dry-run")
