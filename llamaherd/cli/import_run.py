@@ -314,8 +314,8 @@ class _Import:
         for name, keys in self.engines.items():
             text = text_with_entry(text, file, "engines", name, keys)
         for each in self.imported:
-            keys = {"context": _UNKNOWN_CONTEXT} | each.keys
-            ordered = {key: keys[key] for key in Instance.model_fields if key in keys and keys[key] != []}
+            whole: Keys = {"context": _UNKNOWN_CONTEXT, **each.keys}
+            ordered = {key: whole[key] for key in Instance.model_fields if whole.get(key) not in (None, [])}
             text = text_with_entry(text, file, "instances", each.name, ordered)
         used = {each.keys["engine"] for each in self.imported}
         unused = [name for name in rig.engines if self.target.new and used and name not in used]
@@ -426,7 +426,7 @@ class _Import:
             name = free_name(offer.name, taken)
             wanted = None if offer.server.served_as else keys.get("port")
             free = isinstance(wanted, int) and 1024 <= wanted <= 65535 and wanted not in ports
-            port = wanted if free else free_port(self.target.survey, rig, ports)
+            port = int(str(wanted)) if free else free_port(self.target.survey, rig, ports)
             own: Keys = {"engine": self._engine(offer), "model": names[self.served[offer.name]], "port": port}
             if offer.name in self.drafts:
                 own["draft"] = keys["draft"] | {"model": names[self.drafts[offer.name]]}

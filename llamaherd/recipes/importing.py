@@ -276,8 +276,8 @@ class _Comparison:
     @cached_property
     def _apart(self) -> frozenset[Flag]:
         """The flags of address, key, GPUs and the model's place, which are compared by themselves."""
-        names = (*SOURCES, "--hf-file", "--host", "--port", "--uds", "--device", "--tensor-parallel-size")
-        names += API_KEY_FLAGS
+        others = ("--hf-file", "--host", "--port", "--uds", "--device", "--tensor-parallel-size")
+        names = (*SOURCES, *API_KEY_FLAGS, *others)
         return frozenset(flag for name in names if (flag := self.ours.flags.find(name)))
 
     @cached_property

@@ -58,7 +58,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return locked("whole", repo, files)
 
     monkeypatch.setattr(import_run, "_found", found)
-    monkeypatch.setattr(import_run.hub, "resolve", resolve)
+    monkeypatch.setattr("llamaherd.lock.hub.resolve", resolve)
     (tmp_path / "duo.yaml").write_text(yaml.safe_dump(RIG, sort_keys=False))
     return tmp_path
 

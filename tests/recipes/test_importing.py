@@ -197,8 +197,8 @@ def test_a_server_has_what_the_file_has_or_a_line_says_what_differs(name: str) -
     for variable, word in offer.server.settings.items():
         if variable in API_KEY_VARIABLES or variable in (*VISIBLE, "CUDA_DEVICE_ORDER"):
             continue
-        option = next((each for each in mine.said if each.words[0].startswith(f"{variable}=")), None)
-        assert server.environment.get(variable) == str(word) or variable in text or option, (variable, lines)
+        as_option = any(each.words[0].startswith(f"{variable}=") for each in mine.said)
+        assert server.environment.get(variable) == str(word) or variable in text or as_option, (variable, lines)
     for source, target in offer.server.binds:
         of_model = PurePosixPath(offer.source).is_relative_to(target) or "/models" in target or ".cache" in target
         assert of_model or source in text
