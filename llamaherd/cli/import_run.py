@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 from typing import NoReturn
 
 import click
@@ -18,7 +17,8 @@ from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, fail, print_fi
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.file_edits import confirm_write, print_edit, resolved_lock_or_exit, write_edits
 from llamaherd.cli.fleet_folder import FirstRig, inspected_host
-from llamaherd.diagnostics.findings import Finding, HubError, InventoryError, UserError
+from llamaherd.cli.import_file import ImportFile, read_import
+from llamaherd.diagnostics.findings import HubError, InventoryError, UserError
 from llamaherd.engines import flags_of
 from llamaherd.engines.flags.keys import Keys, slug
 from llamaherd.inventory.file_writer import FileEdit, text_of
@@ -39,15 +39,10 @@ from llamaherd.pipeline.new_instance import (
     free_port,
     parse_source,
 )
-from llamaherd.recipes import understand
 from llamaherd.recipes.containers import path_on_host
 from llamaherd.recipes.importing import PLACING, differences, keys_on_rig, rendered_server, without_words
-from llamaherd.recipes.model_lists import ListedModel, listed_models, models_of_folder, server_of_modelfile
-from llamaherd.recipes.recipe import LARGEST
-from llamaherd.recipes.servers import OF_EVERY_PROGRAM, PORTS
-from llamaherd.recipes.suggestions import Offer, is_router, offers_of
+from llamaherd.recipes.suggestions import Offer
 from llamaherd.scaffold import fleet_files, rig_yaml, write_files
-from llamaherd.text.textfile import UnreadableError, read_text
 
 _UNKNOWN_CONTEXT = 4096
 """The context of a model whose header cannot be read, where the file names none."""
@@ -74,17 +69,6 @@ class ImportOptions:
     yes: bool
     dry_run: bool
     as_json: bool
-
-
-@dataclass(frozen=True)
-class ImportFile:
-    """What a file declares: servers, or models without a server; and its findings."""
-
-    offers: tuple[Offer, ...] = ()
-    models: tuple[ListedModel, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    routers: tuple[int, ...] = ()
-    """The lines of commands that start a router, which is not imported."""
 
 
 @dataclass(frozen=True)
@@ -145,47 +129,6 @@ def run_import(run: ImportOptions) -> None:
         sys.exit(UNUSABLE)
     except UserError as error:
         fail(error, FAILED)
-
-
-def read_import(file: Path) -> ImportFile:
-    """Return what a file, a folder or standard input declares. End the program if it is unreadable or empty."""
-    if str(file) == "-":
-        with TemporaryDirectory() as folder:
-            copy = Path(folder) / "stdin"
-            copy.write_bytes(sys.stdin.buffer.read(LARGEST + 1))
-            return read_import(copy)
-    if file.is_dir():
-        models = models_of_folder(file)
-        if not models:
-            help_ = "name a folder of LM Studio, such as ~/.lmstudio/models, or the file that starts the server"
-            fail(UserError(f"{file} is a folder without a GGUF file", help_), FAILED)
-        return ImportFile(models=models)
-    try:
-        text = read_text(file, LARGEST)
-    except UnreadableError as error:
-        fail(UserError(f"cannot read {file}: {error}", error.help), UNUSABLE)
-    if models := listed_models(text):
-        return ImportFile(models=models)
-    if server := server_of_modelfile(text):
-        return ImportFile(offers_of((server,)))
-    recipe = understand(file)
-    offers = offers_of(each for each in recipe.servers if each.program in PORTS and not each.has(*OF_EVERY_PROGRAM))
-    if not offers:
-        _refuse_empty(file, recipe.findings, router=any(map(is_router, recipe.servers)))
-    routers = tuple(each.start[0] for each in recipe.servers if is_router(each))
-    return ImportFile(offers, findings=recipe.findings, routers=routers)
-
-
-def _refuse_empty(file: Path, findings: Sequence[Finding], *, router: bool) -> NoReturn:
-    """End the program for a file without a server."""
-    if any(each.code == "LH001" for each in findings):
-        print_findings(findings)
-        sys.exit(UNUSABLE)
-    if router:
-        help_ = "import its preset file, or declare each model with `herd add`, and a `group` of them"
-        fail(UserError(f"{file} starts a router, and does not name its models", help_), FAILED)
-    help_ = f"`herd check {file}` shows what it reads there; `herd add` declares an instance of a model"
-    fail(UserError(f"{file} starts no server that can be imported", help_), FAILED)
 
 
 def _target(run: ImportOptions, path: Path, lock: Lock) -> TargetRig:

@@ -11,7 +11,7 @@ import pytest
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.file_writer import FileEdit
-from llamaherd.inventory.settings import text_with_entry
+from llamaherd.inventory.settings import text_with_comments, text_with_entry
 from llamaherd.inventory.yaml_file import parse_yaml
 
 FILE = Path("duo.yaml")
@@ -118,3 +118,21 @@ def test_a_full_disk_is_reported_with_the_file(tmp_path: Path) -> None:
     assert caught.value.message.startswith(f"cannot write {file}: ")
     assert [each.name for each in tmp_path.iterdir()] == ["duo.yaml"]
     assert file.read_text() == "a: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("instances:\n  a: {}\n  b: {}\n", "instances:\n  a: {}\n  # x\n  # y z\n  b: {}\n"),
+        ("instances: {a: {}, b: {}}\n", "# x\n# y z\ninstances: {a: {}, b: {}}\n"),
+        ("instances: {\n  a: {},\n  b: {}}\n", "instances: {\n  a: {},\n  # x\n  # y z\n  b: {}}\n"),
+        (
+            "instances:\n  a:\n    x: |\n      y\n  b: {}\n",
+            "instances:\n  a:\n    x: |\n      y\n  # x\n  # y z\n  b: {}\n",
+        ),
+        ("instances: {a: {}}\n", "instances: {a: {}}\n"),
+    ],
+    ids=range(5),
+)
+def test_comments_are_above_a_key_and_change_no_data(text: str, expected: str) -> None:
+    assert text_with_comments(text, FILE, ("instances", "b"), ["x", "y\nz"]) == expected
