@@ -16,7 +16,7 @@ from llamaherd.recipes.recipe import ServerCommand
 MOST_MODELS = 200
 """The most models of one folder or list."""
 _MOST_ENTRIES = 20_000
-"""The most files and folders that are looked through."""
+"""The most files and folders that are read."""
 _DEEPEST = 4
 _SHARD = re.compile(r"-(\d{5})-of-\d{5}\.gguf$")
 _LIST = re.compile(r"\s*NAME\s+ID\s+SIZE\s+MODIFIED\s*$", re.MULTILINE)

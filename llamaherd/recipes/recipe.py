@@ -114,7 +114,7 @@ class ServerCommand:
     cpus: str = ""
     """The processors that it may use, as taskset names them."""
     dropped: tuple[str, ...] = ()
-    """What the recipe says around the program and no key of an instance has, such as `nice -n 5`."""
+    """Settings around the program that no key of an instance has, such as `nice -n 5`."""
     served_as: str = ""
     """The name by which clients of a router or of llama-swap request its model."""
     group: str = ""
