@@ -28,6 +28,7 @@ from llamaherd.inventory.settings import text_with_comments, text_with_entry, te
 from llamaherd.lock import Lock, LockedModel, hub
 from llamaherd.memory.facts import RigFacts
 from llamaherd.memory.proposal import largest_context, propose_placement
+from llamaherd.pipeline.discovery import SUFFIXES
 from llamaherd.pipeline.fleet_files import Survey, choose_rigs, survey_fleet
 from llamaherd.pipeline.load import inventory_folder, inventory_path, read_lock
 from llamaherd.pipeline.new_instance import (
@@ -113,12 +114,12 @@ def run_import(run: ImportOptions) -> None:
     """Declare the servers of a file. End the program if that cannot be done, or if the user does not confirm."""
     if run.as_json and not (run.yes or run.dry_run):
         raise click.UsageError("--json needs --yes, or --dry-run to write nothing")
-    path = inventory_path(run.inventory)
     source = read_import(run.file)
-    lock = read_or_exit(lambda: read_lock(path))
     try:
+        path = _inventory(run)
+        lock = read_or_exit(lambda: read_lock(path))
         target = _target(run, path, lock)
-        done = _Import(run, inventory_folder(path) if target.new else path, lock, target, source, old=lock)
+        done = _Import(run, path, lock, target, source, old=lock)
         _write(done, *done.declared())
     except UnwrittenError as error:
         echo("the rig with the new instances has mistakes; nothing was written", err=True)
@@ -131,11 +132,26 @@ def run_import(run: ImportOptions) -> None:
         fail(error, FAILED)
 
 
+def _inventory(run: ImportOptions) -> Path:
+    """Return the inventory; with --from, the folder that gets the new rig. Raise UserError."""
+    path = inventory_path(run.inventory)
+    if run.host is None:
+        return path
+    folder = path.parent if path.suffix in SUFFIXES else path
+    if folder.is_dir():
+        return folder
+    if run.inventory is not None:
+        raise UserError(f"there is no folder {folder}", f"create it: `mkdir -p {folder}`")
+    if any(each.resolve() != run.file.resolve() for each in Path().iterdir()):
+        help_ = "run the command in a fleet folder, or name an empty folder: `mkdir fleet; herd -i fleet import FILE`"
+        raise UserError("the current folder has other files, and is no fleet folder", help_)
+    return Path()
+
+
 def _target(run: ImportOptions, path: Path, lock: Lock) -> TargetRig:
     """Return the rig of the inventory, or a new one of an inspected host. Raise UserError or InventoryError."""
-    folder = inventory_folder(path)
     if run.host is not None:
-        return _new_rig(run, run.host, folder, lock)
+        return _new_rig(run, run.host, path, lock)
     survey = survey_fleet(path, lock)
     rigs = survey.fleet.rigs
     if run.rig and run.rig not in rigs and survey.ok:
@@ -159,9 +175,6 @@ def _target(run: ImportOptions, path: Path, lock: Lock) -> TargetRig:
 
 def _new_rig(run: ImportOptions, host: str, folder: Path, lock: Lock) -> TargetRig:
     """Return a rig with the hardware of a host, and without instances. Raise UserError or InventoryError."""
-    if not folder.is_dir():
-        help_ = "create it, or run the command in a folder for the fleet: `mkdir fleet; cd fleet`"
-        raise UserError(f"there is no folder {folder}", help_)
     name, connect, found = inspected_host(FirstRig(host, None, None, run.rig, None))
     file = folder / f"{name}.yaml"
     if file.exists():
@@ -524,7 +537,9 @@ def _write(done: _Import, text: str, whole: Survey) -> None:
         confirm_write(run.yes, "Write these lines?")
         lock = resolved_lock_or_exit(done.path, whole, done.lock)
         if target.new:
-            write_files(inventory_folder(done.path), fleet_files({target.name: text}))
+            written = write_files(done.path, fleet_files({target.name: text}))
+            if any(each.file == target.file and each.what == "kept" for each in written):
+                raise UserError(f"{target.file} was written by another program meanwhile", "run the same command again")
         write_edits(done.path, [] if target.new else [edit], done.old, lock)
     if run.as_json:
         _print_json(done, edit)

@@ -238,6 +238,25 @@ services:
 """
 
 
+def test_a_new_rig_needs_a_folder_of_its_own(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is inspected or written before."""
+    monkeypatch.setattr(fleet_folder, "inspect_hardware", lambda _connect: found_host("duo"))
+    monkeypatch.delenv("HERD_INVENTORY", raising=False)
+    other = fleet.parent / "other"
+    other.mkdir()
+    (other / "start.sh").write_text(f"{SERVER}\n")
+    monkeypatch.chdir(other)
+    words = ["import", "start.sh", *MODEL, "--from", "new.lan", "--dry-run"]
+    ended = CliRunner().invoke(main, words)
+    assert ended.exit_code == 0, ended.output
+    (other / "notes.txt").write_text("mine")
+    ended = CliRunner().invoke(main, words)
+    assert (ended.exit_code, "the current folder has other files" in ended.output) == (1, True)
+    ended = CliRunner().invoke(main, [*words, "-i", "none"])
+    assert (ended.exit_code, "create it: `mkdir -p none`" in ended.output) == (1, True)
+    assert {each.name for each in other.iterdir()} == {"start.sh", "notes.txt"}
+
+
 def test_a_container_becomes_a_unit_where_the_engine_is_built(fleet: Path) -> None:
     ended = imported(fleet, "compose.yaml", COMPOSE, *MODEL, "--yes")
     assert ended.exit_code == 0, ended.output
