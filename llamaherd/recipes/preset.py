@@ -195,7 +195,8 @@ class _Reader:
             yield from self._settings(name, settings if name == "*" else self._with_common(sections, name, settings))
 
     def _flag_of(self, setting: _Setting) -> str:
-        flag = self.known.find(setting.words[0]) if setting.words else None
+        name = setting.words[0] if setting.words else _flag(self.known, setting.key)  # a switch may be off
+        flag = self.known.find(name) if name else None
         return flag.spellings[0] if flag and flag.spellings else setting.key
 
     def _unread(self, number: int, line: str) -> Finding:

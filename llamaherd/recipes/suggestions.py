@@ -101,9 +101,19 @@ def inventory_fragment(file: Path, servers: Iterable[ServerCommand]) -> str:
     if any(offer.keys.get("api_key") == KEY_FILE for offer in offers):
         about.append(f"# write a key of your own into the file {KEY_FILE['file']} in the inventory folder")
     models = {offer.keys["model"]: offer.model for offer in offers if offer.model}
-    parts = {"models": models, "instances": {offer.name: offer.keys for offer in offers}}
+    parts = {"models": models, "instances": {offer.name: _grouped(offer, offers) for offer in offers}}
     lines = [line for title, part in parts.items() if part for line in (f"{title}:", *_mapping(part))]
     return "\n".join([*map(one_line, about), *lines]) + "\n"
+
+
+def _grouped(offer: Offer, offers: Iterable[Offer]) -> Keys:
+    """Return the keys of an offer; servers of which one runs at a time are a group at one port."""
+    group = offer.server.group
+    members = [each for each in offers if group and each.server.group == group]
+    if len(members) < 2:
+        return offer.keys
+    keys = offer.keys | {"group": slug(group), "port": members[0].keys.get("port", 8080)}
+    return {key: keys[key] for key in Instance.model_fields if key in keys}
 
 
 def _mapping(part: Mapping[str, Keys]) -> Iterator[str]:

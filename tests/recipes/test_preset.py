@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.recipes import examine, kind_of
+from llamaherd.recipes import examine, kind_of, understand
 
 MODEL = "model = /srv/a.gguf"
 
@@ -113,3 +113,16 @@ def test_a_page_shows_a_preset(tmp_path: Path) -> None:
 )
 def test_files_of_other_programs_are_none(text: str) -> None:
     assert kind_of(Path("settings.ini"), text) is None
+
+
+def test_each_section_is_a_server_with_what_all_have(tmp_path: Path) -> None:
+    """The second section of one name replaces the first; a name with a slash is a model of the hub."""
+    file = tmp_path / "models.ini"
+    text = f"{RIGHT}[a]\n{MODEL}\n[a]\nmodel = /srv/b.gguf\nctx-size = 512\njinja = off\nport = 1\n"
+    file.write_text(text, encoding="utf-8")
+    found = {each.served_as: [str(word) for word in each.arguments] for each in understand(file).servers}
+    common = ["--ctx-size", "8192", "-ngl", "all", "--jinja"]
+    assert found["user/model:Q4_K_M"] == ["-hf", "user/model:Q4_K_M", *common, "--flash-attn", "on"]
+    assert found["qwen"][:6] == ["-ngl", "all", "--jinja", "--model", "/srv/a.gguf", "--ctx-size"]
+    assert found["a"] == ["-ngl", "all", "--model", "/srv/b.gguf", "--ctx-size", "512", "--no-jinja"]
+    assert {each.group for each in understand(file).servers} == {"router"}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from llamaherd.recipes import examine, understand
+from llamaherd.recipes.suggestions import inventory_fragment
 
 RIGHT = """# llama-swap
 healthCheckTimeout: 500
@@ -42,6 +44,15 @@ def codes(text: str, folder: Path) -> list[tuple[str, int, int]]:
 
 def test_nothing_is_said_of_what_is_right(tmp_path: Path) -> None:
     assert codes(RIGHT, tmp_path) == []
+
+
+def test_models_are_offered_as_a_group(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(RIGHT, encoding="utf-8")
+    shown = inventory_fragment(tmp_path / "config.yaml", understand(tmp_path / "config.yaml").servers)
+    instances = yaml.safe_load(shown)["instances"]
+    assert [*instances] == ["qwen", "llama", "remote"]
+    assert {(each["group"], each["port"]) for each in instances.values()} == {("swap", 10001)}
+    assert instances["qwen"]["idle"] == {"unload": "300s"}
 
 
 def test_the_servers_are_known(tmp_path: Path) -> None:
