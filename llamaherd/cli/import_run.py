@@ -250,7 +250,7 @@ class _Import:
                 continue
             message = errors[places[min(wrong)]]
             each.keys["extra_args"], options = without_words(words, flags, wrong)
-            each.refused |= dict.fromkeys(options, message)
+            each.refused |= {option: message.removeprefix(f"`{option}`: ") for option in options}
             dropped = True
         return dropped
 

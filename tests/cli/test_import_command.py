@@ -290,6 +290,17 @@ def test_what_the_file_lets_the_engine_place_is_placed(fleet: Path) -> None:
     assert each["experts_on_cpu"]
 
 
+def test_a_rig_without_gpus_runs_it_on_the_cpu(fleet: Path) -> None:
+    head, _, rest = RIG.partition("gpus:")
+    (fleet / "duo.yaml").write_text(head + "engines:" + rest.partition("engines:")[2])
+    ended = imported(fleet, "a.sh", f"CUDA_VISIBLE_DEVICES=0 {SERVER} -sm layer\n", *MODEL, "--yes")
+    assert ended.exit_code == 0, ended.output
+    (each,) = instances(fleet).values()
+    assert not {"on", "gpu_layers", "split"} & {*each}
+    assert "# differs: it runs on the CPU: the file takes 1" in comments(fleet)
+    assert "# differs: `-ngl 99` is not used" in comments(fleet)
+
+
 def test_more_layers_of_experts_than_there_are_mean_all(fleet: Path) -> None:
     script = "llama-server -m a.gguf -dev CUDA1 -ngl 99 --n-cpu-moe 99 -c 8192\n"
     ended = imported(fleet, "a.sh", script, "--model", MOE, "--yes")
