@@ -14,7 +14,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def built(root: Path) -> "subprocess.CompletedProcess[str]":
+def built(root: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(root / "scripts/site")], capture_output=True, text=True, check=False)
 
 
