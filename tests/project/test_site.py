@@ -23,8 +23,8 @@ def copy(tmp_path: Path) -> Path:
     """A checkout with what the site is made from."""
     for folder in ("docs", "scripts", "llamaherd", "roles"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("mkdocs.yml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
-        shutil.copy(ROOT / name, tmp_path)
+    for file in (ROOT / "mkdocs.yml", *ROOT.glob("*.md")):
+        shutil.copy(file, tmp_path)
     return tmp_path
 
 
