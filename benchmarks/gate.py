@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks.gate [--rounds 200]
 
 Servers are played by a clock that they alone move on; blocks, order, statistics, verdicts and the budget are those of
-`herd up`. docs/safety.md has its table. With `TMPDIR` in memory it takes a fifth of the time.
+`herd up`. docs/measurements/safety.md has its table. With `TMPDIR` in memory it takes a fifth of the time.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 A case is one of benchmarks/tune_gpu.py; its model has its shape and is filled with noise. Blocks, order, statistics,
 verdicts and the budget are those of `herd up`; servers are processes of this program, as there is no systemd. How
-SLOWER was made slower is in docs/safety.md, with what was found.
+SLOWER was made slower is in docs/measurements/safety.md, with the results.
 """
 
 from __future__ import annotations

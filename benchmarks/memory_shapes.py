@@ -26,7 +26,7 @@ from tests.support.gguf_files import QWEN_35B, QWEN_122B, QWEN_MERGES, QWEN_TOKE
 
 
 def models() -> dict[str, Model]:
-    """Every shape by name; the first are those that docs/memory.md has most figures of."""
+    """Every shape by name; the first are those that docs/measurements/memory.md has most figures of."""
     return {
         "35B-A3B Q4_K": qwen(QWEN_35B, experts="Q4_K", tokens=QWEN_TOKENS, merges=QWEN_MERGES),
         "122B-A10B Q6_K": qwen(QWEN_122B, experts="Q6_K", tokens=QWEN_TOKENS, merges=QWEN_MERGES),

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.tune [--seeds 20] [--evaluations 30] [--noise 0.01]
 
-docs/tune.md has its table.
+docs/measurements/tune.md has its table.
 """
 
 from __future__ import annotations

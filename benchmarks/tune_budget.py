@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks.tune_budget
 
 Axes and memory are those of the tool for inventory/examples/budget.yaml, and headers of the models' shape. What a
-candidate decodes is the law's, with an error of 1 %. docs/rigs/budget.md has what it prints.
+candidate decodes is the law's, with an error of 1 %. docs/measurements/rigs.md has what it prints.
 """
 
 from __future__ import annotations

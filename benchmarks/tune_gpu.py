@@ -4,7 +4,7 @@
         --results rows.jsonl [NAME...]
 
 A case is an instance as somebody has declared it; the model has its shape and is filled with noise, so a draft is
-never accepted. It needs the extra `tune`. docs/tune.md has what was found.
+never accepted. It needs the extra `tune`. docs/measurements/tune.md has what was found.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A mixture of experts whose experts of some layers are in RAM, on one GPU that is too small for all. All of it follows
 from a seed: memory, bandwidths, cores, how often drafts are accepted. What it has of real ones: an edge of memory, a
 cliff of threads, a plateau of prefill, a draft that pays only where its tokens are not read from RAM one by one, and a
-ubatch that makes prompts faster and takes memory from layers. `docs/tune.md` has its formulas.
+ubatch that makes prompts faster and takes memory from layers. `docs/measurements/tune.md` has its formulas.
 """
 
 from __future__ import annotations

@@ -15,10 +15,16 @@ from llamaherd.pipeline.rules import rules
 from llamaherd.resources import DOCS
 
 
+def _files() -> dict[str, Path]:
+    """Return the pages other than findings by their names: `gateway`, `howto/tune`."""
+    files = {page.relative_to(DOCS).with_suffix("").as_posix(): page for page in DOCS.rglob("*.md")}
+    named = {name: page for name, page in files.items() if not name.startswith("findings/")}
+    return dict(sorted(named.items(), key=lambda each: ("/" in each[0], each[0])))
+
+
 def _pages() -> dict[str, str | Path]:
     """Return every page by its name, as text or as a file: findings by their codes, then the other pages."""
-    codes = {code: rule.page for code, rule in rules().items()}
-    return {**codes, **{page.stem: page for page in sorted(DOCS.glob("*.md"))}}
+    return {**{code: rule.page for code, rule in rules().items()}, **_files()}
 
 
 def _complete(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
@@ -35,9 +41,9 @@ def _page_meant(name: str) -> str:
         return "`herd explain findings` lists all codes"
     if meant := misspelled_name(name, _pages()):
         return f"did you mean `{meant}`?"
-    if len(name) > 1 and (sections := [page.stem for page in sorted(DOCS.glob("*.md")) if _has_key(page, name)]):
+    if len(name) > 1 and (sections := [each for each, page in _files().items() if _has_key(page, name)]):
         return f"it is a key: `herd explain {'inventory' if 'inventory' in sections else sections[0]}` describes it"
-    others = ", ".join(name for name, page in _pages().items() if isinstance(page, Path))
+    others = ", ".join(name for name in _files() if "/" not in name)
     return f"name a code, such as LH031, or one of: {others}"
 
 
@@ -58,11 +64,13 @@ def explain(names: tuple[str, ...]) -> None:
       herd explain LH031        one finding
       herd explain findings     all findings, one line each
       herd explain inventory    every key of a rig
+      herd explain howto/tune   a how-to page
     """
     if not names:
         _print_names()
         return
-    pages = {name.casefold(): page for name, page in _pages().items()}
+    every = {name.casefold(): page for name, page in _pages().items()}
+    pages = {name.rpartition("/")[2]: page for name, page in every.items()} | every
     wanted = {name: pages.get(name.casefold().removeprefix("docs/").removesuffix(".md")) for name in names}
     if missing := [name for name, page in wanted.items() if page is None]:
         raise click.UsageError(f"there is no page `{missing[0]}`\n  help: {_page_meant(missing[0])}")
@@ -72,11 +80,11 @@ def explain(names: tuple[str, ...]) -> None:
 
 def _print_names() -> None:
     """Print the name and the title of each page."""
-    pages = sorted(DOCS.glob("*.md"))
-    width = max((len(page.stem) for page in pages), default=0)
-    for page in pages:
+    pages = _files()
+    width = max(map(len, pages), default=0)
+    for name, page in pages.items():
         with page.open(encoding="utf-8") as text:
-            echo(f"{page.stem:{width}}  {text.readline().lstrip('# ').rstrip()}")
+            echo(f"{name:{width}}  {text.readline().lstrip('# ').rstrip()}")
     echo("\nPrint one with `herd explain NAME`. `herd explain findings` lists the codes of all findings.")
 
 

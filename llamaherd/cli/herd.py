@@ -250,7 +250,7 @@ def _ended(number: int, _frame: object) -> NoReturn:
     "  herd init ~/fleet --from attic.lan  declare a host, with a model that fits\n"
     "  herd up                             apply the plan to all hosts\n"
     "  herd chat                           talk to a server\n"
-    "  herd plan && herd up attic          show all changes, then change one rig\n"
+    "  herd plan; herd up attic            show all changes, then change one rig\n"
     "  herd logs attic/chat -f             follow the log of a server",
 )
 @inventory_option

@@ -53,13 +53,6 @@ SEND_SILENCE = 120
 STANDING = SEND_SILENCE + 30
 """Seconds that another run may send no byte of a file, before this run gives up."""
 
-SETTLING = 120
-"""Seconds after a reboot in which a failed login is tried again.
-
-A host that boots may still restart its sshd. OpenSSH 9.8 and newer also refuses an address for 90 s after a process of
-a login has crashed (sshd_config(5), PerSourcePenalties).
-"""
-
 END = "LLAMAHERD_END_OF_STDIN"
 
 
@@ -86,8 +79,8 @@ class RigConnector(BaseConnector):
     handles_execution = True
     data_cls = RigData
     data_meta = _META
-    _settled_at: float | None = None
-    """From when on a failed login is an error. None before the first connection."""
+    _reached = False
+    """Whether the host was connected before: then this run has rebooted it, and waits for it."""
     _waiting: Shell | None = None
     _coming: Any = None
     """A greenlet that logs in while another shell works; its shell becomes `_waiting`."""
@@ -115,10 +108,7 @@ class RigConnector(BaseConnector):
 
     @override
     def connect(self) -> None:
-        """Log in and become root. Raises ConnectError with the same error that `herd verify` prints.
-
-        A host that was connected before has been rebooted.
-        """
+        """Log in and become root. Raises ConnectError with the same error that `herd verify` prints."""
         if why := self.data["rig_unreached"]:
             note_unreached(self.host, why)
             raise ConnectError(why)
@@ -129,9 +119,10 @@ class RigConnector(BaseConnector):
         except RemoteError as error:
             gevent.joinall(login)
             release_host_lock(self.host)
-            note_unreached(self.host, str(error))
+            if not self._reached:
+                note_unreached(self.host, str(error))
             raise ConnectError(str(error)) from None
-        self._settled_at = 0 if self._settled_at is None else monotonic() + SETTLING
+        self._reached = True
         gevent.joinall(login)
 
     @override
@@ -153,21 +144,11 @@ class RigConnector(BaseConnector):
         A run shares no connection: it reboots hosts, and only a new login proves that a host is back.
         """
         if fresh:
-            return self._log_in(root=root)
+            return Shell(self._connect, root=root, fresh=True)
         if root:
             self._arrived()
         waiting, self._waiting = (self._waiting, None) if root else (None, self._waiting)
-        return waiting if waiting and waiting.alive else self._log_in(root=root)
-
-    def _log_in(self, *, root: bool) -> Shell:
-        """Return a new shell. Raise RemoteError if the login fails, just after a reboot only if it keeps failing."""
-        while True:
-            try:
-                return Shell(self._connect, root=root, fresh=True)
-            except RemoteError:
-                if monotonic() > (self._settled_at or 0):
-                    raise
-                gevent.sleep(1)
+        return waiting if waiting and waiting.alive else Shell(self._connect, root=root, fresh=True)
 
     def _log_in_ahead(self) -> None:
         """Log in for the script after this one."""

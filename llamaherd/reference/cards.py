@@ -153,7 +153,8 @@ DRIVER_MOST = 500 << 20
 DRIVER_MOST_OF_MANY = 640 << 20
 """The memory that the driver keeps of a GPU for itself: a part of its memory, up to so many bytes, and up to a few more
 of GPUs with 64 GiB and above. CUDA is left with 7,946 of a 3070's 8,192 MiB, 24,124 of a 3090's 24,576, 24,077 of a
-4090's 24,564, 23.42 of a 5090M's 23.89 GiB, 143,155 of an H200's 143,771 MiB (docs/gpus.md, docs/memory.md).
+4090's 24,564, 23.42 of a 5090M's 23.89 GiB, 143,155 of an H200's 143,771 MiB (docs/gpus.md,
+docs/measurements/memory.md).
 """
 
 

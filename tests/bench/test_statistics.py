@@ -29,7 +29,7 @@ from llamaherd.measure.statistics import (
 from tests.bench import simulate
 from tests.support.rigs import ROOT
 
-PAGE = ROOT / "docs/bench.md"
+PAGE = ROOT / "docs/measurements/bench.md"
 
 
 @pytest.mark.parametrize(

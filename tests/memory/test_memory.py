@@ -183,7 +183,7 @@ def test_the_cache_follows_its_layer_or_stays_in_ram() -> None:
 
 
 def test_a_draft_takes_weights_a_cache_and_copies_of_the_state() -> None:
-    """Figures that a server printed for this shape: docs/memory.md."""
+    """Figures that a server printed for this shape: docs/measurements/memory.md."""
     header = real("35B-A3B Q4_K")
     without = estimate(header, Placement(context=65536)).devices[0]
     drafting = estimate(header, Placement(context=65536, mtp=2)).devices[0]

@@ -1,7 +1,7 @@
 """Matrices in another layout: what llama.cpp b11434 logged of its buffers, beside the arithmetic.
 
-Servers without a GPU, on a Xeon with AMX and on an EPYC with AVX-512, `-c 4096 -np 1`; docs/memory.md has what they
-held.
+Servers without a GPU, on a Xeon with AMX and on an EPYC with AVX-512, `-c 4096 -np 1`; docs/measurements/memory.md
+has what they held.
 """
 
 from dataclasses import replace

@@ -33,5 +33,5 @@ def test_where_experts_are_most_of_a_layer_the_owners_recipe_stays_the_best() ->
 
 
 def test_the_page_has_what_the_command_prints() -> None:
-    page = (ROOT / "docs/rigs/budget.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/measurements/rigs.md").read_text(encoding="utf-8")
     assert [line for line in lines() if line not in page.splitlines()] == []

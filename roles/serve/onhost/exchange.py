@@ -198,7 +198,7 @@ class Exchange:
                 system.warn(failed.failure.message)
             if last is None or last.spec != failed.server.spec:
                 note_refused(system, failed.server, failed.why)
-        system.report(f"putting back what served before: {self.given.names}")
+        system.report(f"restoring the previous versions: {self.given.names}")
         before = {each.server.service: self._as_before(each.server) for each in members}
         self._for_those_that_changed(before, self._stop_new)
         lost = [

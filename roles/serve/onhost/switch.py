@@ -445,7 +445,7 @@ class Switch:
         if self.failure:
             system.warn(self.failure.message)
             self.failure = None
-        system.report(f"putting back what served as {server.service} before, spec {last.spec}")
+        system.report(f"restoring the previous version of {server.service}, spec {last.spec}")
         began = system.now()
         why = self._restore(last)
         if why is None:
@@ -455,7 +455,7 @@ class Switch:
             self.downtime = system.now() - self.stopped
             self.failure = FailedError(
                 f"{server.service} serves again as before, spec {last.spec}, after {seconds:.0f} s: "
-                f"what is declared did not, since {self.why}",
+                f"the new version failed: {self.why}",
                 RETRY,
             )
             return Outcome.OK
@@ -463,7 +463,7 @@ class Switch:
         self.failure = FailedError(
             f"{server.service} was rolled back to the previous version, spec {last.spec}, "
             f"and that does not come up either: {why}",
-            f"`{logs}` shows more; `herd up` tries what is declared again",
+            f"`{logs}` shows more; `herd up` tries the declared version again",
         )
         return Outcome.FAILED
 
@@ -513,8 +513,8 @@ class Switch:
             return
         if self.host_is_slow:
             self.system.report(
-                "what served before decodes no faster now: "
-                "`herd up` tries what is declared again, and compares with that"
+                "the previous version decodes no faster now: "
+                "`herd up` tries the declared version again, and compares with that"
             )
             return
         note_refused(self.system, self.server, self.why)
@@ -535,7 +535,7 @@ class Switch:
         names = ", ".join(each.service for each in replaced)
         self.failure = FailedError(
             f"{server.service} is stopped, and what it was to replace goes on, {names}: "
-            f"what is declared did not serve, since {self.why}",
+            f"the new version failed: {self.why}",
             RETRY,
         )
         return Outcome.OK

@@ -249,7 +249,7 @@ MOMENTS = (
     "stopping llama-ik-chat: ",
     "starting llama-chat.service: ",
     "starting llama-ik-chat.service: ",
-    "putting back what served before: ",
+    "restoring the previous versions: ",
 )
 """Lines of an exchange, in their order; the last one is of a bad one."""
 

@@ -22,7 +22,7 @@ OUTAGES = {
 """What begins each, and what ends it."""
 UNTRUE = re.compile(
     r"is taken by|stop that program|does not respond|hangs:|docker stop|does not serve|is not healthy|was not healthy"
-    r"|there is no such (?:unit|container)|Traceback|putting back|taken back"
+    r"|there is no such (?:unit|container)|Traceback|restoring the previous|taken back"
 )
 UNREAD = re.compile(
     r"(?:systemd|Docker)(?: and \w+)? did not respond to the inspection, so what runs there is left as it is"

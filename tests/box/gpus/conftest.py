@@ -35,9 +35,11 @@ def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="session")
 def first(rig: GpuRig) -> Ended:
-    """The first run, to the bare rig. Where it fails, what sshd logged follows what it printed."""
+    """The first run, to the bare rig, which boots once. Where it fails, what sshd logged follows what it printed."""
     rig.declare(rig.rig())
+    boots = rig.host.boots()
     ended = rig.deploy()
+    assert rig.host.boots() == boots + 1 or ended.code, ended.output
     if ended.code:
         log = rig.host.exec("journalctl", "-b", "-u", "ssh", "-n", "40", "-o", "cat", "--no-pager", check=False)
         return replace(ended, output=f"{ended.output}\n{log}")

@@ -85,7 +85,6 @@ def refused(rig: GpuRig, declared: Declared, *sentences: str) -> None:
 def test_a_bare_rig_gets_its_driver_and_boots_in_the_middle_of_the_run(rig: GpuRig, first: Ended) -> None:
     assert first.code == 0, first.output
     has(rig, NEWEST)
-    assert rig.host.boots() == 2, "that of the run, and one before it"
     assert "rebooting: no driver is loaded" in first.output
     log = rig.sh("cat /var/log/dpkg.log")
     assert log.index(" install nvidia-driver-pinning-580:") < log.index(" install nvidia-driver-cuda:")

@@ -110,7 +110,7 @@ def test_a_host_that_has_become_slow_is_no_fault_of_a_change(bench: Bench) -> No
         ended = bench.up("--yes")
         assert ended.code == 1, ended.output
         assert "here before: `expect: {decode: " in ended.output
-        assert "what served before decodes no faster now: `herd up` tries what is declared again" in ended.output
+        assert "the previous version decodes no faster now: `herd up` tries the declared version again" in ended.output
         bench.unchanged(before, "chat")
         well(bench, context=4096)
     well(bench)
