@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from llamaherd.cli.common import FAILED, UNUSABLE, fail, print_findings
 from llamaherd.diagnostics.findings import Finding, UserError
+from llamaherd.inventory.yaml_file import UNREADABLE
 from llamaherd.recipes import understand
 from llamaherd.recipes.model_lists import ListedModel, listed_models, models_of_folder, server_of_modelfile
 from llamaherd.recipes.recipe import LARGEST
@@ -61,7 +62,7 @@ def read_import(file: Path) -> ImportFile:
 
 def _refuse_empty(file: Path, findings: Sequence[Finding], *, router: bool) -> NoReturn:
     """End the program for a file without a server."""
-    if any(each.code == "LH001" for each in findings):
+    if any(each.code == UNREADABLE.code for each in findings):
         print_findings(findings)
         sys.exit(UNUSABLE)
     if router:

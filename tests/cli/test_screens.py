@@ -178,7 +178,8 @@ def test_the_pages_are_listed_with_their_titles() -> None:
     assert done.exit_code == 0
     titles = dict(line.split(maxsplit=1) for line in done.output.split("\n\n")[0].splitlines())
     assert titles["glossary"] == "Glossary"
-    assert set(titles) == {page.stem for page in (ROOT / "docs").glob("*.md")}
+    pages = {page.relative_to(ROOT / "docs").with_suffix("").as_posix() for page in (ROOT / "docs").rglob("*.md")}
+    assert set(titles) == {page for page in pages if not page.startswith("findings/")}
 
 
 def on_terminal(folder: Path, command: str, columns: int | None, **variables: str) -> str:
