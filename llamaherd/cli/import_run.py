@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 from pydantic import ValidationError
 
-from llamaherd.checks.groups import ALIKE
+from llamaherd.checks.groups import ALIKE, CANNOT_SWAP, CONTRADICTS_GROUP
 from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, fail, print_findings, read_or_exit
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.file_edits import confirm_write, print_edit, resolved_lock_or_exit, write_edits
@@ -54,7 +54,7 @@ _NEW_ENGINES: Mapping[str, tuple[str, Keys]] = {
 }
 """The name and the keys of an engine of each kind that is added to a rig without one."""
 _MOST_SHOWN = 8
-_CANNOT_SWAP = frozenset(("LH342", "LH343"))
+_CANNOT_SWAP = frozenset((CONTRADICTS_GROUP.code, CANNOT_SWAP.code))
 """The codes of instances that cannot be in one group."""
 
 
