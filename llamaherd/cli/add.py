@@ -17,7 +17,7 @@ from llamaherd.cli.common import complete_rigs, inventory_option, json_option, y
 @click.option("--context", type=click.IntRange(256, 1 << 31), metavar="N", help="Tokens. Default: what fits.")
 @click.option("--port", type=click.IntRange(1024, 65535), metavar="N", help="Port. Default: the next free one.")
 @click.option("--on", metavar="GPU[,GPU]|cpu", help="GPUs of the rig. Default: the fewest with enough memory.")
-@yes_option("Do not ask before writing.")
+@yes_option("Do not prompt before writing.")
 @click.option("--dry-run", is_flag=True, help="Show the lines, and write nothing.")
 @inventory_option
 @json_option

@@ -121,7 +121,7 @@ class CompareOptions:
     help="The workloads; also copy-edit, extract and reasoning.",
 )
 @click.option("--beside", is_flag=True, help="Do not stop the current server, if there is memory for both.")
-@yes_option("Do not ask for a confirmation.")
+@yes_option("Do not prompt.")
 @lock_wait_option
 @inventory_option
 @json_option

@@ -13,7 +13,7 @@ from llamaherd.cli.common import inventory_option, lock_wait_option, quiet_optio
 @click.command()
 @rig_argument
 @click.option("--purge", is_flag=True, help="Also remove models, engines, accounts, state and logs.")
-@yes_option("Do not ask.")
+@yes_option("Do not prompt.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @lock_wait_option
 @quiet_option

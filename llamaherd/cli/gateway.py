@@ -134,7 +134,12 @@ def _print_gateway(
 
 def _print_models(rig: str, now: GatewaySnapshot, absent: tuple[str, ...]) -> None:
     """Print the models of one gateway, and its problems."""
-    stopped = ((now.down, "down"), (now.paused, "paused"), (now.asleep, "asleep"))
+    stopped = (
+        (now.down, "down"),
+        (now.draining, "draining"),
+        (now.paused, "paused"),
+        (now.asleep, "asleep"),
+    )
     states = [f"{', '.join(each)} {state}" for each, state in stopped if each]
     echo(f"{rig}: {counted(len(now.models), 'model')}, {'; '.join(states) or 'all servers are up'}", fit=True)
     for line in gateway_lines(now):

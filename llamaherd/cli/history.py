@@ -107,7 +107,7 @@ def _print_releases(name: str, releases: dict[int, Release]) -> None:
     metavar="N",
     help="The release. Default: the newest one with another version.",
 )
-@yes_option("Do not ask for a confirmation.")
+@yes_option("Do not prompt.")
 @click.option("--dry-run", is_flag=True, help="Show the changes, and make none.")
 @lock_wait_option
 @quiet_option

@@ -23,7 +23,7 @@ from llamaherd.cli.common import complete_rigs, inventory_option, json_option, y
     multiple=True,
     help="The source of a model that FILE names by a path alone, as `herd add` takes it. Repeatable.",
 )
-@yes_option("Do not ask before writing.")
+@yes_option("Do not prompt before writing.")
 @click.option("--dry-run", is_flag=True, help="Show the lines, and write nothing.")
 @inventory_option
 @json_option

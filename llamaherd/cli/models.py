@@ -102,7 +102,7 @@ def list_(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
 
 @models.command()
 @rigs_argument
-@yes_option("Do not ask.")
+@yes_option("Do not prompt.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @keep_option
 @inventory_option

@@ -66,7 +66,7 @@ class Removed:
 
 @click.command()
 @rigs_argument
-@yes_option("Do not ask.")
+@yes_option("Do not prompt.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @keep_option
 @quiet_option

@@ -109,7 +109,7 @@ class TuneOptions:
 )
 @click.option("--apply", "applying", is_flag=True, help="Write the best settings to the inventory.")
 @click.option("--again", is_flag=True, help="Search again, even if the same search is finished.")
-@yes_option("Do not ask for a confirmation.")
+@yes_option("Do not prompt.")
 @lock_wait_option
 @inventory_option
 @json_option

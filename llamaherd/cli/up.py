@@ -30,7 +30,7 @@ from llamaherd.cli.common import (
     metavar="FILE",
     help="Apply the changes that `herd plan --save FILE` saved, without a question, if they are still the same.",
 )
-@yes_option("Do not ask before something is restarted, stopped or removed.")
+@yes_option("Do not prompt before something is restarted, stopped or removed.")
 @click.option("--dry-run", is_flag=True, help="The same as `herd plan`: show the changes, and make none.")
 @click.option("--locked", is_flag=True, help="Refuse what the lock lacks, and do not write the lock.")
 @click.option("--retry", is_flag=True, help="Try a version again that was rolled back.")

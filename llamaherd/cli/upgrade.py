@@ -12,7 +12,7 @@ from llamaherd.cli.common import inventory_option, lock_wait_option, quiet_optio
 
 @click.command()
 @click.argument("names", metavar="[ENGINE|IMAGE|MODEL]...", nargs=-1)
-@yes_option("Do not ask.")
+@yes_option("Do not prompt.")
 @click.option("--dry-run", is_flag=True, help="Show the new versions and lines, and change nothing.")
 @click.option("--no-try", is_flag=True, help="Do not measure instances with a gate before the inventory changes.")
 @click.option("--no-apply", is_flag=True, help="Write the inventory and the lock, and change no host.")

@@ -160,7 +160,7 @@ def clients(inventory: Path | None, client: str, user: str, url: str | None, ca:
 
     \b
     Examples:
-      herd clients opencode --user tom > ~/.config/opencode/opencode.json
+      herd clients opencode --user tom > opencode.json
       herd clients curl --user tom --url https://llm.lan | sh
       herd clients claude-code --user ann --ca /Users/ann/herd-root.pem
     """

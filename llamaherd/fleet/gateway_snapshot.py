@@ -81,6 +81,11 @@ class GatewaySnapshot:
         return self._in_state("paused")
 
     @property
+    def draining(self) -> tuple[str, ...]:
+        """Servers that receive no new requests, each once."""
+        return self._in_state("draining")
+
+    @property
     def asleep(self) -> tuple[str, ...]:
         """Servers whose rigs sleep, each once."""
         return self._in_state("asleep")

@@ -331,7 +331,7 @@ def gateway_leftovers(plan: Plan, state: HostState) -> list[Change]:
     """Take it away where the fleet has its gateway elsewhere, or none."""
     if plan.gateway or GatewayState.of(state).unit is None:
         return []
-    why = ("this rig is no gateway any more",)
+    why = ("this rig is not declared as a gateway",)
     how = RunVerb("gateway.remove", RemoveInput(), "ending the gateway")
     return [Change("remove", "gateway", GATEWAY_UNIT, why, how)]
 
@@ -389,7 +389,7 @@ def _private_files(made: GatewayPlan) -> Iterator[str]:
 def tasks(plan: Plan) -> Iterator[Task]:
     """Yield the gateway's task, before servers: it reports those that are missing. If it fails, servers go on."""
     if plan.gateway:
-        yield Task("one endpoint for people", lambda state, _: gateway_changes(plan, state), alone=True)
+        yield Task("one endpoint for clients", lambda state, _: gateway_changes(plan, state), alone=True)
 
 
 ROLE = Role(

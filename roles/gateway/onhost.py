@@ -95,7 +95,7 @@ class Haproxy:
         ended = self._system.run(words, seconds=_CHECK_SECONDS)
         if not ended.ok:
             lines = re.findall(r"haproxy\.cfg:[0-9]*", ended.out + ended.err)
-            message = "HAProxy does not take this configuration; what ran before still does"
+            message = "HAProxy rejects this configuration; the previous one still runs"
             help_ = "if `tls` names a certificate, check its files; otherwise report this as a fault in llamaherd"
             raise FailedError(message, help_, lines[:_MOST_LINES])
 

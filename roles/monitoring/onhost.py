@@ -196,7 +196,7 @@ class Watcher:
         ended = self._system.run(words, seconds=_CHECK_SECONDS)
         if not ended.ok:
             lines = [each[:_LINE] for each in (ended.out + ended.err).splitlines() if "success" not in each.lower()]
-            message = f"{name} does not take this configuration; what ran before still does"
+            message = f"{name} rejects this configuration; the previous one still runs"
             raise FailedError(message, "report this as a fault in llamaherd", lines[:_MOST_LINES])
 
     def start(self) -> str:

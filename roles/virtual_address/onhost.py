@@ -82,7 +82,7 @@ def _check(given: ApplyInput, system: System) -> None:
     ended = system.run([KEEPALIVED, "-t", "-f", whole], seconds=_CHECK_SECONDS)
     if not ended.ok:
         log = [each[:_LINE] for each in (ended.out + ended.err).splitlines()[:_MOST_LINES]]
-        message = "keepalived does not take this configuration; what ran before still does"
+        message = "keepalived rejects this configuration; the previous one still runs"
         raise FailedError(message, "report this as a fault in llamaherd", log)
 
 

@@ -73,7 +73,7 @@ def gateway_keys(converged: Bench) -> Iterator[Keys]:
     made = converged.herd("users", "add", "tom", "--streams", "2")
     assert made.code == 0, made.output
     output = up(converged)
-    assert "gateway | one endpoint for people" in output
+    assert "gateway | one endpoint for clients" in output
     found = re.search(r"sk-herd-[0-9a-f]{48}", made.output)
     assert found
     assert found[0] not in output

@@ -165,7 +165,7 @@ def test_a_host_without_haproxy_is_left_as_it_is(lacks: str) -> None:
 def test_a_configuration_that_haproxy_refuses_changes_nothing() -> None:
     host = serving(bad={"new": "refused"})
     before = dict(host.files)
-    with pytest.raises(FailedError, match="HAProxy does not take this configuration; what ran before still") as caught:
+    with pytest.raises(FailedError, match="HAProxy rejects this configuration; the previous one still") as caught:
         apply(given(), host)
     assert (host.files, host.serves()) == (before, "old")
     assert nothing_staged(host)

@@ -25,7 +25,7 @@ from tests.support.ours import inspect_text, parse_state, plan, refusals, show_p
 from tests.support.recording import input_of
 from tests.support.rigs import changed, converged, cpu_rig
 
-TASK = "gateway | one endpoint for people"
+TASK = "gateway | one endpoint for clients"
 SERVERS = "sk-canary-of-servers"
 VIRGIN = [
     *("os\tdebian-13", "arch\tx86_64", "systemd\tyes"),

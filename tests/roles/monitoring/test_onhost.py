@@ -172,7 +172,7 @@ def test_a_key_alone_restarts_and_reloads_nothing() -> None:
 def test_a_configuration_that_is_refused_changes_nothing(tool: str, name: str) -> None:
     host = watching(ends={tool: Ended(1, "SUCCESS: one file\n", f"FAILED: line 7{'.' * 400}\n")})
     before = dict(host.files)
-    with pytest.raises(FailedError, match=f"{name} does not take this configuration; what ran before still") as caught:
+    with pytest.raises(FailedError, match=f"{name} rejects this configuration; the previous one still") as caught:
         apply(given(), host)
     assert [len(each) for each in caught.value.log] == [300]
     assert (host.files, host.watches()) == (before, "aa")

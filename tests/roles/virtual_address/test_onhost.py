@@ -96,7 +96,7 @@ def test_a_file_alone_moves_no_address() -> None:
     ("fails", "why"),
     [
         ("sh ", "keepalived cannot be configured; what ran before still does"),
-        (KEEPALIVED, "keepalived does not take this configuration; what ran before still does"),
+        (KEEPALIVED, "keepalived rejects this configuration; the previous one still runs"),
     ],
 )
 def test_a_configuration_that_is_refused_changes_nothing(fails: str, why: str) -> None:

@@ -72,7 +72,7 @@ def test_a_virgin_host_gets_it_after_its_gateway(wanted: Plan) -> None:
     virgin = [line for line in converged(wanted, HELD) if "virtual-address" not in line and "keepalived" not in line]
     ran = run(wanted, virgin)
     assert TASK in ran.changed
-    assert ran.operations.index("gateway | one endpoint for people") < ran.operations.index(TASK)
+    assert ran.operations.index("gateway | one endpoint for clients") < ran.operations.index(TASK)
     (document,) = [each for each in ran.documents if each["verb"] == "virtual_address.apply"]
     assert document["input"]["restart"]
 
