@@ -1,7 +1,7 @@
 """The tutorial, typed as it stands: each command runs on the host, and prints what the page shows.
 
 Figures, dates and spaces may differ, and `…` stands for anything. The host of this lane stands for that of
-`scripts/box`, which runs the same inventory; the last section is about a host that is not here.
+`scripts/box`, which runs the same inventory. Two sections are about the box itself, and the last about another host.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from box.cli import ROOT
 from tests.box.bench import Bench
 
 PAGE = ROOT / "docs" / "tutorial.md"
-ELSEWHERE = ("Create the host", "Continue with a host of your own")
+ELSEWHERE = ("Create the host", "Remove the box", "Continue with a host of your own")
 """The sections whose commands are not for this host."""
 
 
