@@ -90,7 +90,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "lock": "Resolve tags and branches to exact versions.",
         "preflight": "Compare each host with the plan, without changing it.",
         "diff": "The same as `herd plan`.",
-        "prune": "Remove unused builds, images, models and caches.",
+        "prune": "Remove unused builds, images, models and sources.",
         "unlock": "Break the lock of a run on a host.",
         "support-bundle": "Write what explains a fault into one file, without secrets.",
         "explain": "Print the page of a finding, or another page of docs/.",

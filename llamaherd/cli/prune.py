@@ -74,15 +74,15 @@ class Removed:
 @json_option
 @click.pass_obj
 def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: bool, keep: int, as_json: bool) -> None:
-    """Remove unused builds, images, models and caches.
+    """Remove unused builds, images, models, sources and packages.
 
-    Preset files are removed too. Kept are files that are declared, running, named by anything else on the host, stored
+    Preset files are removed too. The compiler cache is kept. Kept are also files that are declared, running, named by anything else on the host, stored
     for a rollback, or part of the newest successful releases. Each host checks again before it removes something.
 
     \b
     Examples:
       herd prune --dry-run       show unused files and their size
-      herd prune duo             show them, ask, and remove them
+      herd prune duo             show them, prompt, and remove them
       herd prune duo --keep 0    also files that only a rollback needs
     """
     require_yes("anything", yes or dry_run, as_json)
