@@ -32,8 +32,9 @@ def import_(inventory: Path | None, /, **options: Any) -> None:
     """Declare the servers of a script, a unit or another file.
 
     FILE is what `herd check` reads as a recipe: a script that starts a server, a unit, a Quadlet, a Dockerfile, a
-    Compose file, an Ansible play, a preset file, a config.yaml of llama-swap. It may also be the output of `ollama show --modelfile`,
-    or of `ollama list`, or a folder of LM Studio: these become models. `-` is standard input.
+    Compose file, an Ansible play, a preset file, a config.yaml of llama-swap. It may also be the output of
+    `ollama show --modelfile`, or of `ollama list`, or a folder of LM Studio: these become models. `-` is standard
+    input.
 
     Each server becomes an instance of the rig, with the same arguments, environment, GPUs, processors and port. A
     comment above it lists what differs, and why. Models of one llama-swap or router become a group. All other lines

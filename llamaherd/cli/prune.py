@@ -74,10 +74,11 @@ class Removed:
 @json_option
 @click.pass_obj
 def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: bool, keep: int, as_json: bool) -> None:
-    """Remove unused builds, images, models, sources and packages.
+    """Remove unused builds, images, models and sources.
 
-    Preset files are removed too. The compiler cache is kept. Kept are also files that are declared, running, named by anything else on the host, stored
-    for a rollback, or part of the newest successful releases. Each host checks again before it removes something.
+    Preset files are removed too. The compiler cache is kept, and so are files that are declared, running, named by
+    anything else on the host, stored for a rollback, or part of the newest successful releases. Each host checks again
+    before it removes something.
 
     \b
     Examples:

@@ -72,8 +72,11 @@ def test_what_lands_on_hosts_is_in_it_byte_for_byte(installed: Installed) -> Non
         prefix = "llamaherd/_data/"
         there = {name.removeprefix(prefix): wheel.read(name) for name in wheel.namelist() if name.startswith(prefix)}
         tops = {name.partition("/")[0] for name in wheel.namelist() if ".dist-info/" not in name}
+        beside = {name.partition(".data/data/")[2]: name for name in wheel.namelist() if ".data/data/" in name}
+        share = {path: wheel.read(name) for path, name in beside.items()}
     assert there == here
-    assert tops == OURS
+    assert {top for top in tops if not top.endswith(".data")} == OURS
+    assert share == files(ROOT / "share")
 
 
 def test_it_asks_for_what_it_imports_and_for_nothing_else(installed: Installed) -> None:
