@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NoReturn
@@ -37,17 +37,22 @@ def read_import(file: Path) -> ImportFile:
         with TemporaryDirectory() as folder:
             copy = Path(folder) / "stdin"
             copy.write_bytes(sys.stdin.buffer.read(LARGEST + 1))
-            return read_import(copy)
+            return _read(copy, "standard input")
+    return _read(file, str(file))
+
+
+def _read(file: Path, shown: str) -> ImportFile:
+    """Return what a file or a folder declares; messages call it `shown`."""
     if file.is_dir():
         models = models_of_folder(file)
         if not models:
             help_ = "name a folder of LM Studio, such as ~/.lmstudio/models, or the file that starts the server"
-            fail(UserError(f"{file} is a folder without a GGUF file", help_), FAILED)
+            fail(UserError(f"{shown} is a folder without a GGUF file", help_), FAILED)
         return ImportFile(models=models)
     try:
         text = read_text(file, LARGEST)
     except UnreadableError as error:
-        fail(UserError(f"cannot read {file}: {error}", error.help), UNUSABLE)
+        fail(UserError(f"cannot read {shown}: {error}", error.help), UNUSABLE)
     if models := listed_models(text):
         return ImportFile(models=models)
     if server := server_of_modelfile(text):
@@ -55,18 +60,18 @@ def read_import(file: Path) -> ImportFile:
     recipe = understand(file)
     offers = offers_of(each for each in recipe.servers if each.program in PORTS and not each.has(*OF_EVERY_PROGRAM))
     if not offers:
-        _refuse_empty(file, recipe.findings, router=any(map(is_router, recipe.servers)))
+        _refuse_empty(shown, recipe.findings, router=any(map(is_router, recipe.servers)))
     routers = tuple(each.start[0] for each in recipe.servers if is_router(each))
     return ImportFile(offers, findings=recipe.findings, routers=routers)
 
 
-def _refuse_empty(file: Path, findings: Sequence[Finding], *, router: bool) -> NoReturn:
+def _refuse_empty(shown: str, findings: Sequence[Finding], *, router: bool) -> NoReturn:
     """End the program for a file without a server."""
     if any(each.code == UNREADABLE.code for each in findings):
-        print_findings(findings)
+        print_findings([replace(each, place=replace(each.place, file=Path(shown))) for each in findings])
         sys.exit(UNUSABLE)
     if router:
         help_ = "import its preset file, or declare each model with `herd add`, and a `group` of them"
-        fail(UserError(f"{file} starts a router, and does not name its models", help_), FAILED)
-    help_ = f"`herd check {file}` shows what it reads there; `herd add` declares an instance of a model"
-    fail(UserError(f"{file} starts no server that can be imported", help_), FAILED)
+        fail(UserError(f"{shown} starts a router, and does not name its models", help_), FAILED)
+    help_ = "`herd check FILE` shows what it reads in a file; `herd add` declares an instance of a model"
+    fail(UserError(f"{shown} starts no server that can be imported", help_), FAILED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -70,6 +71,16 @@ class ImportOptions:
     yes: bool
     dry_run: bool
     as_json: bool
+
+    @property
+    def from_stdin(self) -> bool:
+        """Return whether the text is that of standard input."""
+        return str(self.file) == "-"
+
+    @property
+    def shown(self) -> str:
+        """The file in messages."""
+        return "standard input" if self.from_stdin else str(self.file)
 
 
 @dataclass(frozen=True)
@@ -141,7 +152,7 @@ def _inventory(run: ImportOptions) -> Path:
     if folder.is_dir():
         return folder
     if run.inventory is not None:
-        raise UserError(f"there is no folder {folder}", f"create it: `mkdir -p {folder}`")
+        raise UserError(f"there is no folder {folder}", f"create it: `mkdir -p {shlex.quote(str(folder))}`")
     if any(each.resolve() != run.file.resolve() for each in Path().iterdir()):
         help_ = "run the command in a fleet folder, or name an empty folder: `mkdir fleet; herd -i fleet import FILE`"
         raise UserError("the current folder has other files, and is no fleet folder", help_)
@@ -287,7 +298,7 @@ class _Import:
         given = dict(_named_model(word, wanted) for word in self.options.models)
         missing = {name: path for name, (source, path) in wanted.items() if not source and name not in given}
         if missing:
-            _refuse_unknown(self.options.file, missing, only=len(wanted) == 1)
+            _refuse_unknown(self.options.shown, missing, only=len(wanted) == 1)
         for name, (source, _) in wanted.items():
             self._find(name, given.get(name, source))
 
@@ -459,8 +470,8 @@ class _Import:
 
     def _comments(self, each: Imported, facts: RigFacts) -> Iterator[str]:
         """Yield where an instance is from, and each difference."""
-        file = self.options.file
-        yield "from standard input" if str(file) == "-" else f"from {file.name}:{each.offer.line}"
+        options = self.options
+        yield f"from {options.shown if options.from_stdin else options.file.name}:{each.offer.line}"
         ours = rendered_server(facts, each.name)
         lines = [*differences(each.offer, ours, each.refused)] if ours else []
         for line in [*lines, *each.notes, *self._about_projector(each)]:
@@ -513,14 +524,14 @@ def _named_model(word: str, wanted: Mapping[str, object]) -> tuple[str, str]:
     raise UserError(f"`--model {word[:120]}` names none of the models", f"write NAME=MODEL; the names are {known}")
 
 
-def _refuse_unknown(file: Path, missing: Mapping[str, str], *, only: bool) -> NoReturn:
+def _refuse_unknown(source: str, missing: Mapping[str, str], *, only: bool) -> NoReturn:
     """Raise UserError for models of which only a path is known."""
     shown = ", ".join(f"`{path or name}`" for name, path in islice(missing.items(), _MOST_SHOWN))
     more = f" and {len(missing) - _MOST_SHOWN} more" if len(missing) > _MOST_SHOWN else ""
     prefixes = [""] if only else [f"{name}=" for name in islice(missing, _MOST_SHOWN)]
     options = " ".join(f"--model {prefix}OWNER/NAME:QUANT" for prefix in prefixes)
     help_ = f"add `{options}`, a repository of the hub"
-    raise UserError(f"{file} names {shown}{more}, and no such file is here", help_)
+    raise UserError(f"{source} names {shown}{more}, and no such file is here", help_)
 
 
 def _write(done: _Import, text: str, whole: Survey) -> None:
@@ -561,7 +572,8 @@ def _print_read(done: _Import) -> None:
     for line in done.source.routers:
         echo(f"line {line} starts a router: import its preset file for the models that it names", err=True)
     if errors := sum(each.severity == "error" for each in done.source.findings):
-        echo(f"the file has {counted(errors, 'error')}: run `herd check {done.options.file}`", err=True)
+        check = "" if done.options.from_stdin else f": run `herd check {shlex.quote(str(done.options.file))}`"
+        echo(f"{done.options.shown} has {counted(errors, 'error')}{check}", err=True)
 
 
 def _print_json(done: _Import, edit: FileEdit) -> None:

@@ -402,8 +402,8 @@ class _Comparison:
         if unset:
             yield f"variables of the file are not set: {', '.join(f'`{name}`' for name in unset)}"
         for name in self.ours.environment:
-            told = name.startswith("CUDA_") or flag_of_variable(self.ours.flags, name)
-            if not told and name not in self._server.settings:
+            is_compared = name.startswith("CUDA_") or flag_of_variable(self.ours.flags, name)
+            if not is_compared and name not in self._server.settings:
                 yield f"the variable `{name}` is set: llamaherd sets it for such servers"
 
     def _around(self) -> Iterator[str]:

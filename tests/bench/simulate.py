@@ -197,7 +197,7 @@ def first_verdict(lot: random.Random, true: float, margin: float, most: int) -> 
 
 
 def tables() -> tuple[str, str]:
-    """The tables of docs/measurements/bench.md: how often intervals hold, and what is said of a B that is so fast."""
+    """The tables of docs/measurements/bench.md: how often intervals hold, and the verdicts on a faster B."""
     first = [f"| {each} | " + " | ".join(f"{coverage(each, n)} %" for n in SIZES) + " |" for each in (*HELD, *MISSED)]
     second = [
         f"| {true:.2f} | {n} | " + " | ".join(f"{each} %" for each in verdicts(true, n, 0.02).values()) + " |"

@@ -169,6 +169,18 @@ def test_models_of_a_router_become_a_group(fleet: Path) -> None:
     assert found["two"]["extra_args"] == ["--no-jinja"]
 
 
+def test_messages_about_standard_input_name_it(fleet: Path) -> None:
+    unread = imported(fleet, "-", "", "--yes", given="hello\n")
+    assert unread.exit_code == 2
+    assert unread.output.startswith("standard input: error LH001: ")
+    empty = imported(fleet, "-", "", "--yes", given="#!/bin/sh\necho hello\n")
+    assert empty.exit_code == 1
+    assert empty.output.startswith("error: standard input starts no server")
+    unknown = imported(fleet, "-", "", "--yes", given="#!/bin/sh\nllama-server -m /elsewhere/model.gguf\n")
+    assert unknown.exit_code == 1
+    assert "error: standard input names `/elsewhere/model.gguf`" in unknown.output
+
+
 def test_ollama_and_lm_studio_become_models(fleet: Path) -> None:
     listed = f"NAME   ID   SIZE   MODIFIED\nhf.co/{REPO}:Q4_K_M   abc   4.9 GB   2 weeks ago\nqwen3:8b   d  5 GB  now\n"
     ended = imported(fleet, "-", "", "--yes", given=listed)
