@@ -22,14 +22,9 @@ from roles.serve.onhost.backends import (
     forget,
     free_port,
     other_kind,
-    processes,
-    start_version,
 )
 from roles.serve.onhost.kept import (
-    Version,
     note_refused,
-    read_key,
-    read_question,
     read_version,
     remove_unused,
     restore_files,
@@ -38,7 +33,7 @@ from roles.serve.onhost.model import CutOffInput, ExchangeInput, Server, SwitchI
 from roles.serve.onhost.probation import start_probation
 from roles.serve.onhost.removal import drain_kept, let_go, restore_replaced
 from roles.serve.onhost.states import Outcome, State
-from roles.serve.onhost.switch import RETRY, Switch
+from roles.serve.onhost.switch import HOST_IS_SLOW, RETRY, Switch, start_previous
 from roles.serve.onhost.tools import RealTools, Tools
 
 JOURNAL, MEMBERS, DONE = f"{EXCHANGE}/back", f"{EXCHANGE}/members", f"{EXCHANGE}/done"
@@ -97,6 +92,8 @@ class Exchange:
         self.switches = [Switch(each, system, tools, together=True) for each in given.members]
         self.stopped: float | None = None
         """When the first of them stopped."""
+        self.host_is_slow = False
+        """Whether the previous version of the server that was rolled back as slower is as slow now."""
 
     def run(self) -> None:
         """Check all, stop all, start all. Raise FailedError."""
@@ -192,12 +189,12 @@ class Exchange:
     def restore(self, failed: Switch | None) -> None:
         """Restore all. Raise FailedError where one of them failed, or does not serve now."""
         system, members = self.system, self.given.members
+        slow = failed.proof.slow if failed and failed.proof else 0.0
         if failed:
-            last = read_version(system, failed.server.kept)
             if failed.failure:
                 system.warn(failed.failure.message)
-            if last is None or last.spec != failed.server.spec:
-                note_refused(system, failed.server, failed.why)
+            if not slow:
+                self._note_refused(failed)
         system.report(f"restoring the previous versions: {self.given.names}")
         before = {each.server.service: self._as_before(each.server) for each in members}
         self._for_those_that_changed(before, self._stop_new)
@@ -209,11 +206,14 @@ class Exchange:
             free_port(system, port)
         for each in members:
             service = each.server.service
-            if not before[service] and not self._serve_before(each.server) and service not in lost:
+            is_slow = slow if failed and each.server is failed.server else 0.0
+            if not before[service] and not self._serve_before(each.server, is_slow) and service not in lost:
                 lost.append(service)
             if service not in lost:
                 # This also removes the version that was refused.
                 remove_unused(system, each.server.kept)
+        if failed and slow:
+            self._note_slow(failed)
         restore_replaced(system, self.given.replaced, f"one of {self.given.names}")
         self._end_journal()
         self._report(failed, lost)
@@ -254,14 +254,15 @@ class Exchange:
             return False
         return True
 
-    def _serve_before(self, server: Server) -> bool:
+    def _serve_before(self, server: Server, slow: float) -> bool:
         """Start the previous version and prove it. Return whether it serves, or there is none."""
         system, began = self.system, self.system.now()
         last = read_version(system, server.kept)
         if last is None:
             return True
-        why = self._why_not(server, last)
-        if why:
+        why, is_slow = start_previous(server.service, last, system, self.tools, began=began, slow=slow, direct=False)
+        self.host_is_slow = self.host_is_slow or is_slow
+        if why is not None:
             system.warn(
                 f"{server.service} was rolled back to the previous version, spec {last.spec}, "
                 f"and that does not come up either: {why}"
@@ -270,27 +271,18 @@ class Exchange:
         system.report(f"{server.service} serves again as before, spec {last.spec}, after {system.now() - began:.0f} s")
         return True
 
-    def _why_not(self, server: Server, last: Version) -> str:
-        system, began = self.system, self.system.now()
-        if not start_version(system, server.service, last):
-            return "it does not start"
-        question = read_question(system, last)
-        if question is None:
-            return ""
-        proof = self.tools.prove(
-            question,
-            key=read_key(system, question, last),
-            speeds=system.read(last.path("speeds")) or "",
-            how="back",
-            seconds=began + last.seconds - system.now(),
-            short=True,
-            pids=processes(system, server.service),
-            other=None,
-            slow=0.0,
-            direct=False,
-            system=system,
-        )
-        return proof.why if proof.outcome == "bad" else ""
+    def _note_slow(self, failed: Switch) -> None:
+        """Record the attempt that was rolled back as slower, unless the host itself has become slow."""
+        if self.host_is_slow:
+            self.system.report(HOST_IS_SLOW)
+        else:
+            self._note_refused(failed)
+
+    def _note_refused(self, failed: Switch) -> None:
+        """Record the attempt, unless no more than the key has changed."""
+        last = read_version(self.system, failed.server.kept)
+        if last is None or last.spec != failed.server.spec:
+            note_refused(self.system, failed.server, failed.why)
 
     def _report(self, failed: Switch | None, lost: Sequence[str]) -> None:
         """Raise FailedError with what failed and what serves."""

@@ -54,6 +54,9 @@ from roles.serve.onhost.tools import RealTools, Tools
 
 FAULT_HELP = "that is a fault in llamaherd: please report it with the lines above"
 RETRY = "change what the lines above name, or `herd up --retry` to try the same again"
+HOST_IS_SLOW = (
+    "the previous version decodes no faster now: `herd up` tries the declared version again, and compares with that"
+)
 
 
 def switch(given: SwitchInput, system: System) -> None:
@@ -481,41 +484,18 @@ class Switch:
         except OSError as error:
             return f"its files cannot be written: {error.strerror}"
         free_port(system, server.port)
-        if not start_version(system, server.service, last):
-            return "it does not start"
-        question = read_question(system, last)
-        if question is None:
-            return None
-        proof = self.tools.prove(
-            question,
-            key=read_key(system, question, last),
-            speeds=system.read(last.path("speeds")) or "",
-            how="back",
-            seconds=began + last.seconds - system.now(),
-            short=True,
-            pids=processes(system, server.service),
-            other=None,
-            slow=self.proof.slow if self.proof else 0.0,
-            direct=self.candidate.leads,
-            system=system,
+        slow = self.proof.slow if self.proof else 0.0
+        why, self.host_is_slow = start_previous(
+            server.service, last, system, self.tools, began=began, slow=slow, direct=self.candidate.leads
         )
-        if proof.outcome == "bad":
-            return proof.why
-        self.host_is_slow = bool(self.proof and self.proof.slow and proof.speeds)
-        if self.host_is_slow:
-            with suppress(OSError):
-                system.write(last.path("speeds"), proof.speeds)
-        return None
+        return why
 
     def _note(self, last: Version) -> None:
         """Record the attempt, unless no more than the key has changed, or the host itself has become slow."""
         if last.spec == self.server.spec:
             return
         if self.host_is_slow:
-            self.system.report(
-                "the previous version decodes no faster now: "
-                "`herd up` tries the declared version again, and compares with that"
-            )
+            self.system.report(HOST_IS_SLOW)
             return
         note_refused(self.system, self.server, self.why)
 
@@ -539,6 +519,42 @@ class Switch:
             RETRY,
         )
         return Outcome.OK
+
+
+def start_previous(
+    service: str, last: Version, system: System, tools: Tools, *, began: float, slow: float, direct: bool
+) -> tuple[str | None, bool]:
+    """Start the previous version, and prove it until its limit from `began` on.
+
+    `slow` is the speed in tokens/s for which the new version was rolled back; 0 where it was another reason. Return why
+    the previous version does not serve, None where it does, and whether it is as slow: then it is the host that has
+    become slow, and the previous version's speeds are what was measured now.
+    """
+    if not start_version(system, service, last):
+        return "it does not start", False
+    question = read_question(system, last)
+    if question is None:
+        return None, False
+    proof = tools.prove(
+        question,
+        key=read_key(system, question, last),
+        speeds=system.read(last.path("speeds")) or "",
+        how="back",
+        seconds=began + last.seconds - system.now(),
+        short=True,
+        pids=processes(system, service),
+        other=None,
+        slow=slow,
+        direct=direct,
+        system=system,
+    )
+    if proof.outcome == "bad":
+        return proof.why, False
+    host_is_slow = bool(slow and proof.speeds)
+    if host_is_slow:
+        with suppress(OSError):
+            system.write(last.path("speeds"), proof.speeds)
+    return None, host_is_slow
 
 
 VERBS = {"switch": Verb(SwitchInput, switch)}

@@ -41,21 +41,21 @@ def serving() -> PlayedHost:
     return host
 
 
-def together(host: PlayedHost, plan: Plan) -> ExchangeInput | None:
+def together(host: PlayedHost, plan: Plan, *, retry: bool = True) -> ExchangeInput | None:
     """Return what a run would do with both, as it travels; None where one of them is as planned."""
-    members = tuple(each for name in NAMES if (each := decided(host, plan, name, retry=True)))
+    members = tuple(each for name in NAMES if (each := decided(host, plan, name, retry=retry)))
     if len(members) < len(NAMES):
         return None
     given = ExchangeInput("llama-chat and llama-drafter", members, (), (8001, 8002))
     return decode(ExchangeInput, parse_document(dump(given).encode()))
 
 
-def run(host: PlayedHost, plan: Plan) -> str:
+def run(host: PlayedHost, plan: Plan, *, retry: bool = True) -> str:
     """Run once: end what was cut off, or change both. Return why that failed."""
     try:
         if host.read(JOURNAL):
             run_cut_off(CutOffInput("both"), host, host)
-        elif given := together(host, plan):
+        elif given := together(host, plan, retry=retry):
             run_exchange(given, host, host)
     except FailedError as error:
         return str(error)
@@ -129,6 +129,21 @@ def test_a_refused_version_is_not_kept_where_the_run_is_killed(second: Fate) -> 
         if host.read(JOURNAL):
             run(host, NEW[False])
             assert left_over(host) == [], (step, host.log)
+
+
+@pytest.mark.parametrize("slow", NAMES)
+@pytest.mark.parametrize("has_become_slow", [False, True])
+def test_a_host_that_became_slow_is_not_the_servers_fault(slow: str, has_become_slow: bool) -> None:
+    host = serving()
+    host.has_become_slow = has_become_slow
+    host.fates[spec(NEW[False], slow)] = "is too slow"
+    assert "serve as before" in run(host, NEW[False], retry=False)
+    assert specs(host) == BEFORE
+    kept = host.read(f"/var/lib/llamaherd/kept/llama-{slow}/last/speeds")
+    assert (kept == "[slow]") is has_become_slow
+    refused = [name for name in NAMES if host.entry(f"/var/lib/llamaherd/refused/llama-{name}")]
+    assert refused == ([] if has_become_slow else [slow])
+    assert not host.entry(JOURNAL)
 
 
 def test_the_downtime_of_a_failed_change_begins_with_the_first_stop() -> None:
