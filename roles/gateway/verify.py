@@ -150,7 +150,7 @@ def _answers(model: GatewayModel, output: str | None, *, paused: bool) -> Check:
         return Check(name, True, f"{server} returns HTTP {status} to a chat: it may serve other requests")
     if status == "429":
         return Check(name, True, "all its servers are at work", doubt=True)
-    return Check(name, False, f"HTTP {status or 'no answer'} to a chat: its servers are away, or refuse the gateway")
+    return Check(name, False, f"HTTP {status or 'no answer'} to a chat: no server responds, or they refuse the gateway")
 
 
 def _status(output: str) -> str:

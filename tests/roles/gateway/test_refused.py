@@ -6,6 +6,7 @@ could not say what it was sent.
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Iterator
@@ -211,6 +212,14 @@ def test_what_can_be_read_in_two_ways_is_read_in_none(gateway: Running, data: by
     answer = gateway.raw(data)
     assert answer == b"" or answer.split(b" ")[1] in (b"400", b"401", b"404", b"408", b"411", b"413", b"415", b"422")
     assert answer.count(b"HTTP/1.1 200") == 0
+
+
+@pytest.mark.parametrize("name", ["chunks", "no length"])
+def test_a_request_without_a_length_gets_an_error_in_json(gateway: Running, name: str) -> None:
+    head, _, body = gateway.raw(UNCLEAR[name]).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 411 ")
+    assert b"content-type: application/json" in head
+    assert json.loads(body)["error"]["code"] == "length_required"
 
 
 @pytest.mark.parametrize("size", [100_001, 1_000_000, 20_000_000])

@@ -179,7 +179,7 @@ def test_who_finds_the_queue_full_is_told_to_come_back(
     until(lambda: (servers[0].busy, gateway.waiting()) == (2, 3))
     refused = gateway.ask()
     assert (refused.status, refused.code, refused.headers["retry-after"]) == (429, "queue_full", "30")
-    assert refused.message == "the queue is full: ask again in 30 seconds, or another model"
+    assert refused.message == "the queue is full: send the request again in 30 seconds, or use another model"
     servers[0].hold.set()
     assert [each.result().status for each in answers] == [200] * 5
 
@@ -192,8 +192,8 @@ def test_who_waits_in_vain_is_told_to_come_back(
     first = asked(pool, gateway, 2)
     until(lambda: servers[0].busy == 2)
     answer = gateway.ask()
-    assert (answer.status, answer.headers["retry-after"]) == (429, "10")
-    assert answer.message.endswith(": ask again in 10 seconds")
+    assert (answer.status, answer.code, answer.headers["retry-after"]) == (429, "rate_limit_exceeded", "10")
+    assert answer.message == "no server was free in time: send the request again in 10 seconds"
     servers[0].hold.set()
     assert [each.result().status for each in first] == [200, 200]
 
@@ -207,7 +207,7 @@ def test_a_user_has_so_many_at_once_and_others_are_free(
     until(lambda: (servers[0].busy, gateway.waiting()) == (2, 1))
     refused = gateway.ask()
     assert (refused.code, refused.headers["retry-after"]) == ("too_many_streams", "5")
-    assert refused.message.endswith(": ask again when one has ended")
+    assert refused.message.endswith(": send it again when another request has ended")
     assert gateway.ask(model="small", key=KEYS["ann"]).status == 200
     servers[0].hold.set()
     assert [each.result().status for each in answers] == [200] * 3
@@ -298,6 +298,7 @@ def test_where_nothing_is_left_clients_are_told_that_it_is_down(start: Start, se
     servers[0].stop()
     until(lambda: gateway.ask().status == 503, 8)
     until(lambda: gateway.ask().code == "unavailable", 8)
+    assert gateway.ask().message == "no server responds: send the request again in 10 seconds"
     assert gateway.ask(model="small").status == 200, "other models go on"
 
 
