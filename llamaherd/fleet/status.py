@@ -355,7 +355,7 @@ class FleetQuery(ABC, Generic[Snapshot]):
         """Return the state of a rig whose host did not respond."""
 
     def ask(self) -> tuple[Snapshot, ...]:
-        """Return the state of all of them, in their order. A host that does not respond in time is away."""
+        """Return the state of all of them, in their order. A host that does not respond in time is unreachable."""
         begun = [name for name in self._planned if name not in self._under_way]
         self._under_way |= {name: self._begin(name) for name in begun}
         wait([self._under_way[name] for name in begun], self._patience)

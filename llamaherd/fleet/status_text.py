@@ -50,7 +50,7 @@ def status_summary(now: FleetSnapshot) -> str:
 
 def _instances(rig: RigSnapshot) -> Iterator[tuple[str, ...]]:
     if rig.away:
-        yield (rig.name, NONE, "away", *(NONE,) * (len(INSTANCES) - 3))
+        yield (rig.name, NONE, "unreachable", *(NONE,) * (len(INSTANCES) - 3))
     for each in rig.instances:
         yield (
             *(rig.name, each.name, each.state, str(each.port), each.model),
@@ -135,13 +135,15 @@ Paint = Callable[[str, str], str]
 COLOURS = {
     **dict.fromkeys(("serves", "up"), "green"),
     **dict.fromkeys(("busy", "loads", "draining", "paused", "asleep"), "yellow"),
-    **dict.fromkeys(("hangs", "down", "away"), "red"),
+    **dict.fromkeys(("hangs", "down", "unreachable"), "red"),
 }
 """The colours of states."""
 _CUT = ("what", "model", "instance", "server", "by", "rig", "gateway", "user", "GPU")
 """Columns that are cut if there is no room, the first ones first."""
 _LEFT_OUT = ("busy", "port", "answered", "model", "measured", "by", "waiting", "when")
 """Columns that are left out then."""
+_OPTIONAL = ("port",)
+"""Columns that are left out before anything is cut."""
 _LEAST = 6
 """The fewest cells that a column keeps when it is cut."""
 _GAP = 2
@@ -159,7 +161,7 @@ def status_lines(now: FleetSnapshot, width: int | None, paint: Paint) -> Iterato
         yield from (paint(_cut(line, width), "yellow") for line in lines)
     for table in status_tables(now):
         yield ""
-        yield from table_lines(table, width, paint)
+        yield from table_lines(table, width, paint, _OPTIONAL)
 
 
 def table_lines(table: Table, width: int | None, paint: Paint, optional: Sequence[str] = ()) -> Iterator[str]:
@@ -195,7 +197,7 @@ def _widths(
         return sum(widths.values()) + _GAP * (len(widths) - 1) - width
 
     for name in optional:
-        if over() > 0:
+        if name in headings and over() > 0:
             widths.pop(headings.index(name), None)
     for name in _CUT:
         at = headings.index(name) if name in headings else -1

@@ -30,11 +30,11 @@ def test_the_table_of_a_fleet() -> None:
         "duo: code is down: its unit is failed; see there",
         "six: nothing listens for SSH at six.lan; is it on?",
         "",
-        "rig    instance  state   port  model            streams  waiting  t/s now  measured",
-        "duo    chat      serves  8080  qwen3.6-35b-a3b  2 of 4   3        41.2     43.10 ± 0.6",
-        "       code      down    8081  gemma            -        -        -        90 expected",
-        "six    -         away    -     -                -        -        -        -",
-        "attic  small     serves  8080  gemma            0 of 2   0        -        -",
+        "rig    instance  state        port  model            streams  waiting  t/s now  measured",
+        "duo    chat      serves       8080  qwen3.6-35b-a3b  2 of 4   3        41.2     43.10 ± 0.6",
+        "       code      down         8081  gemma            -        -        -        90 expected",
+        "six    -         unreachable  -     -                -        -        -        -",
+        "attic  small     serves       8080  gemma            0 of 2   0        -        -",
         "",
         "rig  GPU  memory            power         heat   busy  model",
         "duo  new  20.0 of 32.0 GiB  310 of 600 W  64 °C  99 %  NVIDIA GeForce RTX 5090",
@@ -53,8 +53,9 @@ def test_the_table_of_a_fleet() -> None:
 
 def test_eighty_columns_keep_what_tells_most() -> None:
     found = lines(FLEET, 80)
-    assert found[4] == "rig    instance  state   port  model      streams  waiting  t/s now  measured"
-    assert found[5] == "duo    chat      serves  8080  qwen3.6-…  2 of 4   3        41.2     43.10 ± 0.6"
+    assert found[4] == "rig    instance  state        model       streams  waiting  t/s now  measured"
+    assert found[5] == "duo    chat      serves       qwen3.6-3…  2 of 4   3        41.2     43.10 ± 0.6"
+    assert "port" not in lines(status(DUO), 80)[3], "the port leaves before a name is cut"
 
 
 def test_a_problem_is_folded_and_never_cut() -> None:
