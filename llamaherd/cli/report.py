@@ -72,7 +72,7 @@ def report(
     loads nothing from the network.
 
     With --card, it is a picture of 1200 by 630 pixels: hardware, model, engine, the speeds with their intervals, and a
-    curve. Pictures and the charts of a page need `pip install 'llamaherd[report]'`. An SVG is light or dark as its
+    curve. Pictures and the charts of a page need the extra `llamaherd[report]`. An SVG is light or dark as its
     reader's system is.
 
     Exit codes: 0 done; 1 done, but without a file that cannot be read; 2 nothing can be read.

@@ -34,6 +34,7 @@ from llamaherd.diagnostics.findings import InventoryError, Place, UserError
 from llamaherd.fleet.drain import drained
 from llamaherd.host.remote import Remote
 from llamaherd.host.ssh import RemoteError
+from llamaherd.installation import install_command
 from llamaherd.inventory.file_writer import write_atomically
 from llamaherd.inventory.schema import MOST_LIMITS, Tune
 from llamaherd.inventory.settings import text_with_settings, text_with_value
@@ -265,7 +266,8 @@ def _model() -> Model | None:
     try:
         from llamaherd.measure.tune.optuna_model import parzen
     except ImportError:
-        echo("note: without Optuna, the search ends after one pass; install `llamaherd[tune]`", err=True)
+        echo("note: without Optuna, the search ends after one pass", err=True)
+        echo(f"  help: run `{install_command('tune')}`", err=True)
         return None
     return parzen
 

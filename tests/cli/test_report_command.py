@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
+from llamaherd.installation import install_command
 from llamaherd.measure.results.document import redact_result, result_bytes
 from llamaherd.measure.results.result import Run, SuiteRef
 from llamaherd.measure.results.store import Journal, write_result
@@ -154,7 +155,7 @@ def test_charts_are_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (refused.exit_code, "--dark is for --card and --charts" in refused.stderr) == (2, True)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     refused = herd("report", "-i", tmp_path, "--charts", folder)
-    assert (refused.exit_code, "pip install 'llamaherd[report]'" in refused.stderr) == (2, True)
+    assert (refused.exit_code, f"help: run `{install_command('report')}`" in refused.stderr) == (2, True)
 
 
 def test_without_charts_there_is_nothing_to_draw(tmp_path: Path) -> None:

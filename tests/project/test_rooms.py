@@ -18,7 +18,7 @@ CORE = ROOT / "llamaherd"
 ORDER = (
     *("cli", "fleet", "measure", "recipes", "scaffold", "deploy", "pipeline", "store", "role", "host", "plan", "lock"),
     *("checks", "memory", "engines", "gguf", "inventory", "reference", "bounded.py", "diagnostics", "render.py"),
-    *("text", "onhost", "layout.py", "resources.py"),
+    *("text", "onhost", "layout.py", "resources.py", "installation.py"),
 )
 """The packages and modules of llamaherd/: an import points to the right, never to the left."""
 OUTSIDE = {"socket", "ssl", "http", "urllib.request", "subprocess", "time", "random", "secrets", "uuid"}

@@ -15,6 +15,7 @@ from matplotlib.image import imread
 
 from llamaherd.cli.herd import main
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.installation import install_command
 from llamaherd.measure.report.card import card_of, card_result
 from llamaherd.measure.report.card_image import HEIGHT, WIDTH, draw_card
 from llamaherd.measure.report.charts import DARK, LIGHT, Scheme
@@ -142,7 +143,7 @@ def test_the_command_writes_a_picture_and_explains_what_is_missing(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     refused = herd("-i", tmp_path, "report", "--card", "attic/server-0", "-o", output)
     assert refused.exit_code == 2
-    assert "pip install 'llamaherd[report]'" in refused.stderr
+    assert f"help: run `{install_command('report')}`" in refused.stderr
 
 
 def test_the_table_over_the_context_has_the_columns_that_people_post() -> None:

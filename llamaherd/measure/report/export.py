@@ -191,14 +191,14 @@ _MOST_BYTES = 1_950_000
 """The bytes of a page beyond which later instances have only tables."""
 MOST_PANES, _FEWEST_PANES = 120, 6
 """The most panes of a page, which are drawn in 4 s, and the fewest of an instance that has charts at all."""
-DRAWS = "install matplotlib with `pip install 'llamaherd[report]'`"
 
 
 def to_html(page: Page) -> str:
     """Return the page as HTML. Texts of results are escaped."""
     able = can_draw()
     if not able and (page.charts or any(part.charts for part in page.parts)):
-        page = replace(page, notes=(*page.notes, f"charts are not drawn, only their tables: {DRAWS}"))
+        note = "charts are not drawn, only their tables: the extra `llamaherd[report]` draws them"
+        page = replace(page, notes=(*page.notes, note))
     template = html_environment("report").get_template("page.html.j2")
     bare = template.render(page=page, drawn={}, able=able, version=__version__)
     drawn = _drawn(page, _MOST_BYTES - _size(bare)) if able else {}

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.installation import install_command
 from llamaherd.measure.report.charts import Chart, ImageForm, Scheme
-from llamaherd.measure.report.export import DRAWS, can_draw
+from llamaherd.measure.report.export import can_draw
 from llamaherd.measure.report.page import Page
 
 MOST_CHARTS = 200
@@ -29,7 +30,8 @@ def card_form(output: Path | None) -> ImageForm:
 def require_drawing() -> None:
     """Raise UserError if matplotlib is not installed."""
     if not can_draw():
-        raise UserError("pictures are drawn by matplotlib, which is not installed", DRAWS)
+        fix = f"run `{install_command('report')}`"
+        raise UserError("pictures are drawn by matplotlib, which is not installed", fix)
 
 
 def chart_files(page: Page, scheme: Scheme) -> Iterator[tuple[str, bytes]]:
