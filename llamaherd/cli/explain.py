@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
@@ -69,13 +70,23 @@ def explain(names: tuple[str, ...]) -> None:
     if not names:
         _print_names()
         return
-    every = {name.casefold(): page for name, page in _pages().items()}
-    pages = {name.rpartition("/")[2]: page for name, page in every.items()} | every
-    wanted = {name: pages.get(name.casefold().removeprefix("docs/").removesuffix(".md")) for name in names}
-    if missing := [name for name, page in wanted.items() if page is None]:
-        raise click.UsageError(f"there is no page `{missing[0]}`\n  help: {_page_meant(missing[0])}")
-    texts = (page.read_text(encoding="utf-8") if isinstance(page, Path) else page for page in wanted.values() if page)
+    pages = _pages()
+    found = [pages[_whole_name(name, pages)] for name in names]
+    texts = (page.read_text(encoding="utf-8") if isinstance(page, Path) else page for page in found)
     _print_page("\n".join(texts).rstrip("\n"))
+
+
+def _whole_name(name: str, pages: Collection[str]) -> str:
+    """Return the name of the page that a user means: a whole name, else its last part. Raise UsageError."""
+    typed = name.casefold().removeprefix("docs/").removesuffix(".md")
+    whole = [page for page in pages if page.casefold() == typed]
+    found = whole or [page for page in pages if page.casefold().endswith(f"/{typed}")]
+    if not found:
+        raise click.UsageError(f"there is no page `{name}`\n  help: {_page_meant(name)}")
+    if len(found) > 1:
+        names = " or ".join(f"`{page}`" for page in found)
+        raise click.UsageError(f"{len(found)} pages have the name `{name}`\n  help: type {names}")
+    return found[0]
 
 
 def _print_names() -> None:

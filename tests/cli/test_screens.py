@@ -18,7 +18,7 @@ from typing import Literal
 
 import click
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from rich.console import Console
 
 from llamaherd.cli.common import fitted
@@ -171,6 +171,18 @@ def test_a_page_is_laid_out_for_the_terminal(tmp_path: Path, columns: int) -> No
         assert "\n## " in markdown or "\n# " in f"\n{markdown}"
         assert "\n# " not in f"\n{plain}"
     assert "A fleet of your own" in map(str.strip, plain.split("\n"))
+
+
+def test_a_page_has_a_whole_name_and_a_short_one() -> None:
+    def explained(*names: str) -> Result:
+        return CliRunner().invoke(main, ["explain", *names])
+
+    for name in ("tune", "howto/uninstall", "uninstall", "DESIGN/hosts", "docs/measurements/hosts.md", "lh031"):
+        assert explained(name).exit_code == 0, name
+    assert explained("tune").output == (ROOT / "docs/tune.md").read_text("utf-8")
+    ambiguous = explained("hosts")
+    assert (ambiguous.exit_code, ambiguous.stdout) == (2, "")
+    assert "2 pages have the name `hosts`\n  help: type `design/hosts` or `measurements/hosts`\n" in ambiguous.stderr
 
 
 def test_the_pages_are_listed_with_their_titles() -> None:
