@@ -1,3 +1,3 @@
 """Declare GPU rigs in YAML; get verified LLM servers."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -15,7 +16,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from llamaherd import recipes
+from llamaherd import __version__, recipes
 from llamaherd.cli.common import FAILED, INTERRUPTED, UNUSABLE
 from llamaherd.cli.herd import main
 from llamaherd.diagnostics.findings import Finding, InventoryError, Rule
@@ -450,6 +451,12 @@ def test_pictures_are_light_and_dark() -> None:
     drawn = {str(file.relative_to(ROOT)) for file in (ROOT / "docs/pictures").iterdir()}
     assert shown == drawn
     assert {name.replace("-dark.", "-light.") for name in drawn} == {name for name in drawn if "-light." in name}
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    released = re.findall(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
+    assert {project["version"], released[0]} == {__version__}
 
 
 def test_the_rig_of_the_first_screen_is_short() -> None:
