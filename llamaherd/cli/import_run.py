@@ -401,7 +401,7 @@ class _Import:
             instance = Imported(name, keys_on_rig(offer, cards, flags_of(engine), own), offer)
             if engine.image is None and instance.keys.pop("backend", None):
                 instance.notes.append(
-                    f"it is a unit of systemd, not a container: `{own['engine']}` is built on the host"
+                    f"it is a unit of systemd, not a container: engine `{own['engine']}` has no `image`"
                 )
             self.imported.append(instance)
             taken.add(name)
