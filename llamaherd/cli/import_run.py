@@ -366,8 +366,12 @@ class _Import:
         return any(self.served[each.name] == name and each.server.kind == "vllm" for each in self.source.offers)
 
     def _named_in_rig(self) -> dict[str, str]:
-        """Return the names that the models have on the rig: one that declares the same model stays."""
+        """Return the names that the models have on the rig: one that declares the same model stays.
+
+        Clients of llama-swap or a router request a model by its name there, so another declared name is not used.
+        """
         names: dict[str, str] = {}
+        requested = {self.served[each.name] for each in self.source.offers if each.server.served_as}
         for name, keys in self.models.items():
             folder = {"folder": self.target.file.resolve().parent}
             try:
@@ -377,7 +381,8 @@ class _Import:
                 raise UserError(
                     f"`{name}` cannot be a model of a rig: {why}", "name another source by --model"
                 ) from None
-            same = next((each for each, other in self.target.rig.models.items() if _is_same(model, other)), None)
+            declared = [each for each, other in self.target.rig.models.items() if _is_same(model, other)]
+            same = next((each for each in declared if each == name or name not in requested), None)
             names[name] = same or free_name(name, {*self.target.rig.models, *names.values()})
         return names
 
@@ -401,7 +406,7 @@ class _Import:
             instance = Imported(name, keys_on_rig(offer, cards, flags_of(engine), own), offer)
             if engine.image is None and instance.keys.pop("backend", None):
                 instance.notes.append(
-                    f"it is a unit of systemd, not a container: `{own['engine']}` is built on the host"
+                    f"it is a unit of systemd, not a container: engine `{own['engine']}` has no `image`"
                 )
             self.imported.append(instance)
             taken.add(name)

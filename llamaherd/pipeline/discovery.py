@@ -20,6 +20,8 @@ MARKS = (".herd/rig.schema.json", "herd.lock")
 
 _RIG = re.compile(rb"""(?m)^(?:\{[ \t]*)?["']?rig["']?[ \t]*:""")
 """The key of a rig's name, at the top level of a YAML file."""
+_RECIPE = re.compile(rb"""(?m)^services[ \t]*:|^models[ \t]*:(?s:.)*^[ \t]+cmd[ \t]*:""")
+"""The keys of a Compose file, and of a config.yaml of llama-swap."""
 _MOST_BYTES, _MOST_FILES, _MOST_ENTRIES, _MOST_FOLDERS = 64 << 10, 200, 10_000, 100
 
 
@@ -66,14 +68,25 @@ def _yaml_files(folder: Path) -> Iterator[Path]:
     return (folder / name for name in names[:_MOST_FILES] if name != DEFAULTS)
 
 
+def is_recipe_file(file: Path) -> bool:
+    """Return whether a YAML file is that of another program, which `herd import` reads, and not a rig."""
+    text = _beginning(file)
+    return _RECIPE.search(text) is not None and _RIG.search(text) is None
+
+
 def _declares_rig(file: Path) -> bool:
+    return _RIG.search(_beginning(file)) is not None
+
+
+def _beginning(file: Path) -> bytes:
+    """Return the first bytes of a file; none if it cannot be read."""
     try:
         if not stat.S_ISREG(file.stat().st_mode):
-            return False  # reading a pipe would wait
+            return b""  # reading a pipe would wait
         with file.open("rb") as stream:
-            return _RIG.search(stream.read(_MOST_BYTES)) is not None
+            return stream.read(_MOST_BYTES)
     except OSError:
-        return False
+        return b""
 
 
 def _is_trusted(folder: Path) -> bool:

@@ -30,7 +30,7 @@ from llamaherd.lock import Lock
 from llamaherd.lock.engine_flags import with_built
 from llamaherd.lock.local_files import with_hashes
 from llamaherd.memory.facts import RigFacts, rig_facts
-from llamaherd.pipeline.discovery import INVENTORY, SUFFIXES, searched_folders
+from llamaherd.pipeline.discovery import INVENTORY, SUFFIXES, is_recipe_file, searched_folders
 from llamaherd.pipeline.rules import NO_INVENTORY, NOT_SIZED, SAME_MACHINE, SAME_NAME, UNKNOWN_RIG
 from llamaherd.text.quoting import comment
 
@@ -350,13 +350,13 @@ def _readable(
 
 
 def _yaml_files(folder: Path) -> list[Path]:
-    """Return every file of a folder that must contain a rig. Raises InventoryError (LH001) for an unreadable folder."""
+    """Return every file of a folder that must contain a rig. Raise InventoryError (LH001) for an unreadable folder."""
     try:
         files = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES and path.name != DEFAULTS)
     except OSError as error:
         message = f"cannot read this folder: {error.strerror}"
         raise InventoryError([UNREADABLE.at(Place(folder), message, "check the path and its mode")]) from None
-    return [file for file in files if not is_fleet_file(file)]
+    return [file for file in files if not is_fleet_file(file) and not is_recipe_file(file)]
 
 
 def _defaults(file: Path, findings: list[Finding], read: Read) -> Document | None:
@@ -444,7 +444,7 @@ def _no_inventory(source: Path) -> Finding:
     """Return the finding of a missing inventory. Its help suggests a similar name, or how to create an inventory."""
     if source.is_dir():
         help_ = "write one YAML file per rig there; `herd init DIR` begins with one"
-        return NO_INVENTORY.at(Place(source), "the inventory holds no YAML file", help_)
+        return NO_INVENTORY.at(Place(source), "the inventory holds no rig", help_)
     if source.name in (DEFAULTS, FLEET) and source.exists():
         help_ = f"name the file of a rig, or the folder {source.parent}"
         return NO_INVENTORY.at(Place(source), f"{source.name} holds no rig: it is for all of them", help_)

@@ -15,8 +15,9 @@ NO_INVENTORY = Rule(
     "LH005",
     "There is no inventory.",
     why="""
-    The path does not exist, or the folder holds no `.yaml` or `.yml` file but `defaults.yaml`. Without a path, neither
-    the current folder nor a folder above it is a fleet folder, and `HERD_INVENTORY` is not set.
+    The path does not exist, or the folder holds no `.yaml` or `.yml` file of a rig. `defaults.yaml`, Compose files and
+    a config.yaml of llama-swap are none. Without a path, neither the current folder nor a folder above it is a fleet
+    folder, and `HERD_INVENTORY` is not set.
     """,
     example="""
     $ herd -i ~/flete check

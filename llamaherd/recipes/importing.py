@@ -336,6 +336,8 @@ class _Comparison:
             return
         if key == "model" and slug(self._server.served_as) == ours.value:
             return
+        if key == "idle" and self._server.unload_after:
+            return
         why = _SET.get(key or "", "llamaherd sets it for every server" if ours.origin == "environment" else "")
         if key == "parallel" and self.ours.flags.kind == LLAMA:
             why = f"llama.cpp would have {AUTOMATIC_SLOTS} slots, which share the context"

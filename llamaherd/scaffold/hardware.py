@@ -31,7 +31,7 @@ def inspect_hardware(connect: Connect) -> FoundHost:
     try:
         found = query_verb(Remote(connect), "llamaherd.hardware.inspect", HardwareInput(), FoundHost, INIT_SECONDS)
     except NoPythonError as error:
-        install = f"install it: `{_install_command(connect)}`, then run `herd init` again"
+        install = f"install it: `{_install_command(connect)}`, then run this command again"
         raise ScaffoldError(error.message, install if error.installable else error.help) from None
     refuse_unfit(checked_hardware(found), "this machine" if connect.host == LOCAL else connect.host)
     return found

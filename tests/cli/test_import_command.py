@@ -145,6 +145,17 @@ def test_models_of_llama_swap_become_a_group(fleet: Path) -> None:
     assert {(each["group"], each["port"]) for each in found.values()} == {("swap", 8080)}
     assert found["big"]["idle"] == {"unload": "300s"}
     assert any("`aliases:` is not carried over" in line for line in comments(fleet))
+    assert not any("--sleep-idle-seconds" in line for line in comments(fleet)), "`ttl` is carried over"
+
+
+def test_models_of_llama_swap_keep_the_names_that_clients_request(fleet: Path) -> None:
+    assert imported(fleet, "start.sh", SERVER, *MODEL, "--yes").exit_code == 0
+    sources = ("--model", f"big={REPO}:Q4_K_M", "--model", f"small-one={MOE}")
+    ended = imported(fleet, "config.yaml", SWAP, *sources, "--yes")
+    assert ended.exit_code == 0, ended.output
+    assert {name: each["model"] for name, each in instances(fleet).items()} == {
+        **{"llama": "llama", "big": "big", "small-one": "small-one"},
+    }
 
 
 PRESET = """\

@@ -380,7 +380,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], str, str, str]] = {
     "an empty folder": (
         lambda _: None,
         "-i keys up",
-        "keys: error LH005: the inventory holds no YAML file",
+        "keys: error LH005: the inventory holds no rig",
         "`herd init DIR`",
     ),
 }

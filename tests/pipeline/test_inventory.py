@@ -286,12 +286,28 @@ def test_a_misspelt_inventory_is_suggested(tmp_path: Path, name: str, meant: str
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("", "the inventory holds no YAML file"), ("gone", "the inventory does not exist")]
+    ("name", "words"), [("", "the inventory holds no rig"), ("gone", "the inventory does not exist")]
 )
 def test_nothing_there(tmp_path: Path, name: str, words: str) -> None:
     (finding,) = findings_of(tmp_path / name)
     assert (finding.code, finding.place) == ("LH005", Place(tmp_path / name))
     assert words in finding.message
+
+
+COMPOSE = "services: {chat: {image: 'ghcr.io/ggml-org/llama.cpp:server'}}\n"
+SWAP = "models:\n  small:\n    cmd: llama-server --port ${PORT} -m small.gguf\n"
+
+
+def test_files_of_other_programs_are_no_rigs(folder: Path) -> None:
+    (folder / "docker-compose.yml").write_text(f"# a server\n{COMPOSE}")
+    (folder / "config.yaml").write_text(SWAP)
+    (finding,) = findings_of(folder)
+    assert (finding.code, finding.message) == ("LH005", "the inventory holds no rig")
+    (folder / "a.yaml").write_text(GOOD)
+    assert list(load_fleet(folder).rigs) == ["box"]
+    # A rig with a wrong key stays a rig.
+    (folder / "a.yaml").write_text(GOOD + COMPOSE)
+    assert [finding.code for finding in findings_of(folder)] == ["LH010"]
 
 
 def test_choosing_rigs(folder: Path) -> None:

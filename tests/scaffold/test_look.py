@@ -302,7 +302,7 @@ def test_a_host_without_python(monkeypatch: pytest.MonkeyPatch, connect: dict[st
     monkeypatch.setattr(MODULE, "query_verb", query)
     with pytest.raises(ScaffoldError, match=r"there is no python3 on .* \(debian-13\)") as raised:
         inspect_hardware(Connect.model_validate(connect))
-    assert raised.value.help == f"install it: `{command}`, then run `herd init` again"
+    assert raised.value.help == f"install it: `{command}`, then run this command again"
 
 
 def test_a_host_without_python_that_llamaherd_cannot_provision(monkeypatch: pytest.MonkeyPatch) -> None:
