@@ -129,10 +129,10 @@ class Downtime:
     """The most seconds for which the new server is measured against the running one before the switch."""
 
     def __str__(self) -> str:
-        how = "as at its last start" if self.measured else "by the size of its model"
-        or_not = "; none if both versions fit side by side" if self.beside else ""
+        how = "measured at its last start" if self.measured else "by the size of its model"
+        or_not = ", or 0 s if both versions fit side by side" if self.beside else ""
         gate = f"; and for up to {show_seconds(self.gate)} while its gate measures both versions" if self.gate else ""
-        return f"downtime about {max(self.seconds, 1):.0f} s, {how}{or_not}{gate}"
+        return f"downtime about {max(self.seconds, 1):.0f} s ({how}){or_not}{gate}"
 
 
 @dataclass(frozen=True)

@@ -51,14 +51,14 @@ SEVERAL = (
 ONE_KEY = {
     80: """\
   ± chat  --cache-type-k f16 → q8_0, --cache-type-v f16 → q8_0, downtime about
-          12 s, as at its last start
+          12 s (measured at its last start)
 """,
     100: """\
   ± chat  --cache-type-k f16 → q8_0, --cache-type-v f16 → q8_0,
-          downtime about 12 s, as at its last start
+          downtime about 12 s (measured at its last start)
 """,
     None: """\
-  ± chat  --cache-type-k f16 → q8_0, --cache-type-v f16 → q8_0, downtime about 12 s, as at its last start
+  ± chat  --cache-type-k f16 → q8_0, --cache-type-v f16 → q8_0, downtime about 12 s (measured at its last start)
 """,
 }
 FLEET = {
@@ -66,12 +66,12 @@ FLEET = {
   + packages ccache, cmake, git, ninja-build  not installed
   + source llama.tar.gz  the host has no source with sha256 abababab…
   ± chat  --cache-type-k f16 → q8_0, --cache-type-v f16 → q8_0, downtime about
-          12 s, as at its last start
+          12 s (measured at its last start)
   + embed  there is no such unit
   ~ programs started  started is not there
   ± vision  --model aa/qwen-Q4_K_M.gguf → bb/qwen-Q4_K_M.gguf,
-            + --mmproj mmproj.gguf, - --mlock, downtime about 42 s, by the size
-            of its model; none if both versions fit side by side
+            + --mmproj mmproj.gguf, - --mlock, downtime about 42 s (by the size
+            of its model), or 0 s if both versions fit side by side
   - old  it is not declared, stop
   ± host attic  driver 580.95 is loaded by a reboot alone, reboot
 """,
@@ -79,11 +79,11 @@ FLEET = {
   + packages ccache, cmake, git, ninja-build  not installed
   + source llama.tar.gz  the host has no source with sha256 abababab…
   ± chat  --cache-type-k f16 → q8_0, --cache-type-v f16 → q8_0,
-          downtime about 12 s, as at its last start
+          downtime about 12 s (measured at its last start)
   + embed  there is no such unit
   ~ programs started  started is not there
   ± vision  --model aa/qwen-Q4_K_M.gguf → bb/qwen-Q4_K_M.gguf, + --mmproj mmproj.gguf, - --mlock,
-            downtime about 42 s, by the size of its model; none if both versions fit side by side
+            downtime about 42 s (by the size of its model), or 0 s if both versions fit side by side
   - old  it is not declared, stop
   ± host attic  driver 580.95 is loaded by a reboot alone, reboot
 """,

@@ -92,7 +92,7 @@ def test_changes_are_said_with_reasons_and_texts(fleet: Path, monkeypatch: pytes
     assert said.exit_code == 2
     first, change, sentence, *rest = said.stdout.splitlines()
     assert first == "box: 1 change"
-    assert change == "  ± chat  llama-chat.service has another text, downtime about 2 s, by the size of its model"
+    assert change == "  ± chat  llama-chat.service has another text, downtime about 2 s (by the size of its model)"
     assert sentence == f"      restart server llama-chat: {UNIT} has another text"
     assert rest[:2] == [f"    --- {UNIT} (there)", f"    +++ {UNIT} (planned)"]
     assert "    -old" in rest
@@ -134,7 +134,7 @@ def test_what_has_moved_is_said(fleet: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert f"\n      restart server llama-chat: {UNIT} has another text (drift)\n" in said
     short = herd(fleet, "plan").stdout.splitlines()
     assert len(short) == 2
-    assert short[1].endswith("has another text, downtime about 2 s, by the size of its model, drift")
+    assert short[1].endswith("has another text, downtime about 2 s (by the size of its model), drift")
     rig = the_rig(herd(fleet, "diff", "--json").stdout)
     assert (rig["changes"][0]["drift"], rig["changes"][0]["inventory"]) == ([f"{UNIT} has another text"], [])
 

@@ -43,7 +43,8 @@ GATEWAY = ROOT / "docs" / "gateway.md"
 MONITORING = ROOT / "docs" / "monitoring.md"
 CHAT = ROOT / "docs" / "chat_page.md"
 ADDRESS = ROOT / "docs" / "virtual_address.md"
-OF_FLEETS_FILE = (GATEWAY, MONITORING, CHAT, ADDRESS)
+HOWTOS = tuple(ROOT / "docs/howto" / f"{name}.md" for name in ("limit_a_user", "two_rigs", "charts"))
+OF_FLEETS_FILE = (GATEWAY, MONITORING, CHAT, ADDRESS, *HOWTOS)
 README, ARCHITECTURE, INVENTORY, FLEET = (
     ROOT / name for name in ("README.md", "docs/architecture.md", "docs/inventory.md", "docs/fleet.md")
 )

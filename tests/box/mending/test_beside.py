@@ -109,7 +109,7 @@ def test_a_good_change_is_seen_by_nobody(bench: Bench, name: str) -> None:
     rig = bench.rig()
     rig["instances"][name]["context"] = 3072
     bench.declare(rig)
-    assert "none if both versions fit side by side" in bench.herd("plan", "box").output
+    assert "0 s if both versions fit side by side" in bench.herd("plan", "box").output
     ended, longest, failed = asked_meanwhile(bench, name, lambda: bench.up("--yes"))
     assert ended.code == 0, ended.output
     assert f"llama-{name} itself restarts" in ended.output

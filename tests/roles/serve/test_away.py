@@ -1,4 +1,4 @@
-"""How long a server will be away, as `herd plan` says it: by its last start, or by the size of its model."""
+"""How long a server will be away, as `herd plan` says it: by its last start, or estimated from the size of its model."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def said(plan: Plan, instance: InstancePlan, state: HostState) -> str:
 
 def test_as_its_last_start() -> None:
     state = host(told=("12345", *CHAT.server.folders))
-    assert said(PLAN, CHAT, state) == "downtime about 12 s, as at its last start"
+    assert said(PLAN, CHAT, state) == "downtime about 12 s (measured at its last start)"
 
 
 def test_by_the_size_of_its_model_where_another_was_read() -> None:
     state = host(told=("12345", "/var/lib/llamaherd/models/other"), stored=20_000_000_000)
-    assert said(PLAN, CHAT, state) == "downtime about 22 s, by the size of its model"
+    assert said(PLAN, CHAT, state) == "downtime about 22 s (by the size of its model)"
 
 
 def test_one_that_does_not_serve_is_not_missed() -> None:
