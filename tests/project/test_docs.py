@@ -448,7 +448,7 @@ def test_tests_that_a_page_names_exist() -> None:
 def test_pictures_are_light_and_dark() -> None:
     """Each picture that a page shows lies here twice, and each that lies here is shown."""
     named = {(page, name) for page in PAGES for name in re.findall(r'(?:src|srcset)="([^"]+)"', prose(text_of(page)))}
-    shown = {str((page.parent / name).relative_to(ROOT)) for page, name in named}
+    shown = {str((page.parent / name).resolve().relative_to(ROOT)) for page, name in named}
     drawn = {str(file.relative_to(ROOT)) for file in (ROOT / "docs/pictures").iterdir()}
     assert shown == drawn
     assert {name.replace("-dark.", "-light.") for name in drawn} == {name for name in drawn if "-light." in name}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import subprocess
@@ -40,7 +41,10 @@ def test_every_page_is_in_the_site_and_loads_nothing_from_elsewhere(copy: Path) 
     loaded = re.compile(
         r"""<(?:script|img|source|iframe)\b[^>]*\bsrc(?:set)?=["']?https?:|<link\b[^>]*stylesheet[^>]*https?:"""
     )
-    assert [str(page) for page in site.rglob("*.html") if loaded.search(page.read_text(encoding="utf-8"))] == []
+    texts = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
+    assert [str(page) for page, text in texts.items() if loaded.search(text)] == []
+    drawn = {page.parent.name for page, text in texts.items() if '<div class="drawing"><svg' in text}
+    assert drawn == {"architecture", "gateway", "switch"}
 
 
 def test_a_link_that_leads_nowhere_fails_the_build(copy: Path) -> None:
@@ -50,6 +54,13 @@ def test_a_link_that_leads_nowhere_fails_the_build(copy: Path) -> None:
     assert ended.returncode == 1
     assert "power.md" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_each_diagram_has_its_drawing() -> None:
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))
+    diagrams = re.findall(r"^```mermaid\n(.*?)^```$", pages, re.M | re.S)
+    named = {hashlib.sha256(diagram.encode()).hexdigest()[:12] for diagram in diagrams}
+    assert {file.stem for file in (ROOT / "docs/drawings").glob("*.svg")} == named
 
 
 def test_the_order_of_pages_names_each_page_once() -> None:
