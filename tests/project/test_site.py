@@ -43,6 +43,8 @@ def test_every_page_is_in_the_site_and_loads_nothing_from_elsewhere(copy: Path) 
     )
     texts = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
     assert [str(page) for page, text in texts.items() if loaded.search(text)] == []
+    assert "<picture>" not in texts[site / "start" / "index.html"]
+    assert "show-dark.svg#only-dark" in texts[site / "start" / "index.html"]
     drawn = {page.parent.name for page, text in texts.items() if '<div class="drawing"><svg' in text}
     assert drawn == {"architecture", "gateway", "switch"}
 
