@@ -23,9 +23,9 @@ from rich.console import Console
 
 from llamaherd.cli.common import fitted
 from llamaherd.cli.herd import main
+from llamaherd.cli.report import print_page
 from llamaherd.measure.bench.outcome import measurement_outcome, print_outcome
 from llamaherd.measure.report.page import page
-from llamaherd.measure.report.show import print_page
 from llamaherd.measure.results.comparison import compare_results
 from llamaherd.measure.results.comparison_table import print_comparison
 from llamaherd.measure.tune.show import print_result
