@@ -26,7 +26,7 @@ from llamaherd.measure.client.http_client import (
     request_json,
     stream_answer,
 )
-from llamaherd.onhost.server_control import Pauses, PausesInput
+from llamaherd.onhost.pauses import Pauses, PausesInput
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.plan.instance import require_chats
 from llamaherd.plan.plan import instances_of

@@ -27,7 +27,7 @@ from llamaherd.onhost.gateway import (
     WakeInput,
     Woken,
 )
-from llamaherd.onhost.server_control import Pauses, PausesInput
+from llamaherd.onhost.pauses import Pauses, PausesInput
 from llamaherd.pipeline.fleet_files import FLEET, survey_fleet
 
 

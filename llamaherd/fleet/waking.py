@@ -13,7 +13,7 @@ from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
 from llamaherd.host.ssh import UnreachableError
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.gateway import Woken
-from llamaherd.onhost.server_control import Pauses, PausesInput
+from llamaherd.onhost.pauses import Pauses, PausesInput
 
 WAKE_SECONDS = 180
 """The longest wait for a rig: one that was off boots, and checks its memory before."""

@@ -15,8 +15,8 @@ from llamaherd.layout import RELEASES
 from llamaherd.onhost import gateway
 from llamaherd.onhost.gateway import GatewayState
 from llamaherd.onhost.hardware import parse_number
+from llamaherd.onhost.pauses import left_of
 from llamaherd.onhost.reservation import run_holder
-from llamaherd.onhost.server_control import left_of
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, Ended, FailedError, System
 from llamaherd.onhost.verbs import Verb
 

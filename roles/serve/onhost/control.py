@@ -14,17 +14,14 @@ from llamaherd.layout import KEPT, LOCK_WAIT, PROJECTS, UNITS
 from llamaherd.onhost.clients import docker, systemctl, unit_properties
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.log_reason import LINES, find_reason
+from llamaherd.onhost.pauses import Pause, left_of, read_pause, record_of
 from llamaherd.onhost.reservation import RunLockInput, changing
 from llamaherd.onhost.server_control import (
     ControlInput,
     ControlledServer,
     ControlResult,
-    Pause,
     PauseEndInput,
     ServerResult,
-    left_of,
-    read_pause,
-    record_of,
 )
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb

@@ -9,16 +9,9 @@ from datetime import UTC, datetime
 import pytest
 
 from llamaherd.onhost.document import VERSION, decode, parse_document
+from llamaherd.onhost.pauses import PausesInput, pauses, read_pause
 from llamaherd.onhost.reservation import RunLockInput
-from llamaherd.onhost.server_control import (
-    ControlInput,
-    ControlledServer,
-    ControlResult,
-    PauseEndInput,
-    PausesInput,
-    pauses,
-    read_pause,
-)
+from llamaherd.onhost.server_control import ControlInput, ControlledServer, ControlResult, PauseEndInput
 from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.onhost.verbs import find_verb
 from roles.serve.onhost.control import last_error, run_end, run_pause, run_resume, run_start, run_stop
