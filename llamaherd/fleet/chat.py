@@ -26,7 +26,8 @@ from llamaherd.measure.client.http_client import (
     request_json,
     stream_answer,
 )
-from llamaherd.onhost.pauses import Pauses, PausesInput
+from llamaherd.onhost.pauses import Pauses
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.plan.instance import require_chats
 from llamaherd.plan.plan import instances_of
@@ -210,7 +211,7 @@ def explain_refusal(server: ChatServer, error: UserError | None) -> UserError | 
     if not isinstance(error, NotListeningError):
         return error
     try:
-        found = query_verb(Remote(server.connect), "llamaherd.pauses.read", PausesInput(), Pauses, _PAUSES_SECONDS)
+        found = query_verb(Remote(server.connect), "llamaherd.pauses.read", NoInput(), Pauses, _PAUSES_SECONDS)
     except RemoteError:
         return error
     left = found.left.get(server.instance.service.removeprefix("llama-"))

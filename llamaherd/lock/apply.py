@@ -6,7 +6,7 @@ from llamaherd.engines import version_of
 from llamaherd.engines.prebuilt import describe_system, release_key
 from llamaherd.inventory.schema import Engine, Rig, Source, Version
 from llamaherd.inventory.schema.software import PageArchive, ReleaseArchive
-from llamaherd.lock import Lock, ReleaseKey
+from llamaherd.lock.entries import Lock, ReleaseKey
 
 
 class NotLockedError(Exception):
