@@ -30,8 +30,8 @@ from llamaherd.host.protocol import query_host, query_verb
 from llamaherd.host.remote import AT_ONCE, Remote, RemoteError, as_they_come
 from llamaherd.host.ssh import client_version, settings
 from llamaherd.inventory.schema import LOCAL, Connect, Rig
+from llamaherd.lock.apply import NOT_LOCKED
 from llamaherd.lock.hub import endpoint
-from llamaherd.lock.stale import NOT_LOCKED
 from llamaherd.onhost.doctor import DoctorFacts
 from llamaherd.pipeline.doctor import (
     VERB,

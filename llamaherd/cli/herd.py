@@ -104,6 +104,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 MODULES: Mapping[str, str] = {
     "clients": "users",
     "diff": "plan",
+    "top": "status",
     "import": "import_",
     "drain": "gateway",
     "ready": "gateway",

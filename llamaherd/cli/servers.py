@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -64,13 +64,16 @@ class ControlOptions:
     began: datetime = field(default_factory=datetime.now)
 
 
+def control_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument and the options that all of these commands have."""
+    for each in (click.pass_obj, json_option, inventory_option, lock_wait_option, servers_argument):
+        command = each(command)
+    return command
+
+
 @click.command()
-@servers_argument
-@lock_wait_option
-@inventory_option
-@json_option
-@click.pass_obj
-def stop(inventory: Path | None, target: str | None, lock_wait: int, as_json: bool) -> None:
+@control_options
+def stop(inventory: Path | None, /, **options: Any) -> None:
     """Stop a server, or all servers of a rig.
 
     Gateways send new requests to other servers first, and running requests may end. The server stays stopped, also
@@ -84,16 +87,12 @@ def stop(inventory: Path | None, target: str | None, lock_wait: int, as_json: bo
       herd stop duo/chat   one server
       herd stop duo        all servers of a rig
     """
-    control_servers(ControlOptions("stop", inventory, target, lock_wait, as_json))
+    control_servers(ControlOptions("stop", inventory, **options))
 
 
 @click.command()
-@servers_argument
-@lock_wait_option
-@inventory_option
-@json_option
-@click.pass_obj
-def start(inventory: Path | None, target: str | None, lock_wait: int, as_json: bool) -> None:
+@control_options
+def start(inventory: Path | None, /, **options: Any) -> None:
     """Start a server, or all servers of a rig.
 
     It ends a stop or a pause, and starts the version that is on the host: `herd up` applies changes of the inventory.
@@ -107,16 +106,12 @@ def start(inventory: Path | None, target: str | None, lock_wait: int, as_json: b
       herd start duo/chat   one server
       herd start duo        all servers of a rig
     """
-    control_servers(ControlOptions("start", inventory, target, lock_wait, as_json))
+    control_servers(ControlOptions("start", inventory, **options))
 
 
 @click.command()
-@servers_argument
-@lock_wait_option
-@inventory_option
-@json_option
-@click.pass_obj
-def restart(inventory: Path | None, target: str | None, lock_wait: int, as_json: bool) -> None:
+@control_options
+def restart(inventory: Path | None, /, **options: Any) -> None:
     """Restart a server, or all servers of a rig.
 
     Gateways send new requests to other servers first, and running requests may end. The command waits until the server
@@ -130,7 +125,7 @@ def restart(inventory: Path | None, target: str | None, lock_wait: int, as_json:
       herd restart duo/chat   one server
       herd restart duo        all servers of a rig
     """
-    control_servers(ControlOptions("restart", inventory, target, lock_wait, as_json))
+    control_servers(ControlOptions("restart", inventory, **options))
 
 
 def control_servers(options: ControlOptions) -> None:
@@ -291,16 +286,10 @@ def _pause_seconds(until: str | None, duration: str | None) -> int:
 
 
 @click.command()
-@servers_argument
 @click.option("--until", metavar="TIME", help="The end, in the time zone of this machine: 22:00, or 2026-12-01 08:00.")
 @click.option("--for", "duration", metavar="TIME", help="The length: 90m, or 3h. At most 30 days.")
-@lock_wait_option
-@inventory_option
-@json_option
-@click.pass_obj
-def pause(
-    inventory: Path | None, target: str | None, until: str | None, duration: str | None, lock_wait: int, as_json: bool
-) -> None:
+@control_options
+def pause(inventory: Path | None, /, until: str | None, duration: str | None, **options: Any) -> None:
     """Stop a server for some time, so that its GPUs are free.
 
     A rig stands for all of its servers. The host starts the server again when the time is over, also if it was
@@ -315,16 +304,12 @@ def pause(
       herd pause duo --for 3h             all servers of a rig
     """
     seconds = _pause_seconds(until, duration)
-    control_servers(ControlOptions("pause", inventory, target, lock_wait, as_json, seconds))
+    control_servers(ControlOptions("pause", inventory, seconds=seconds, **options))
 
 
 @click.command()
-@servers_argument
-@lock_wait_option
-@inventory_option
-@json_option
-@click.pass_obj
-def resume(inventory: Path | None, target: str | None, lock_wait: int, as_json: bool) -> None:
+@control_options
+def resume(inventory: Path | None, /, **options: Any) -> None:
     """End the pause of a server, or of all servers of a rig.
 
     The command waits until they are healthy. Servers that are not paused are left as they are.
@@ -336,4 +321,4 @@ def resume(inventory: Path | None, target: str | None, lock_wait: int, as_json: 
       herd resume duo/chat   one server
       herd resume duo        all paused servers of a rig
     """
-    control_servers(ControlOptions("resume", inventory, target, lock_wait, as_json))
+    control_servers(ControlOptions("resume", inventory, **options))
