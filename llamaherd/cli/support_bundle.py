@@ -30,6 +30,8 @@ from llamaherd.inventory.file_writer import write_atomically
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.pipeline.bundle import (
+    SECRET_NAME,
+    Redactor,
     bundle_request,
     inventory_secrets,
     inventory_text,
@@ -45,7 +47,6 @@ from llamaherd.pipeline.doctor import Examined, diagnosis_lines, examine_host, u
 from llamaherd.pipeline.inspection import INSPECT_SECONDS, program_for
 from llamaherd.pipeline.load import inventory_folder, lock_path
 from llamaherd.text.numbers import show_size
-from llamaherd.text.redaction import SECRET_NAME, Redactor
 from llamaherd.text.textfile import UnreadableError, read_bytes
 
 _LOG_SECONDS = 30

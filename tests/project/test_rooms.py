@@ -61,7 +61,7 @@ HEAVY = (
     "optuna",
 )
 LOADS_HEAVY = (
-    *("deploy/", "onhost/fetch/", "bounded.py", "cli/", "inventory/certificates.py", "pipeline/show.py"),
+    *("deploy/", "onhost/fetch/", "bounded.py", "cli/", "inventory/certificates.py"),
     *("measure/bench/outcome.py", "measure/results/comparison_table.py"),
     *("measure/tune/optuna_model.py", "measure/tune/show.py", "store/show.py", "text/tables.py"),
 )
