@@ -99,11 +99,7 @@ def add(inventory: Path | None, /, **options: Any) -> None:
       herd add unsloth/Qwen3-4B-GGUF --rig duo --name helper --context 32768
       herd add unsloth/Qwen3-4B-GGUF:Q8_0 --on cpu --dry-run
     """
-    run_add(AddOptions(inventory, **options))
-
-
-def run_add(run: AddOptions) -> None:
-    """Declare an instance of a model. End the program if it does not fit, or if the user does not confirm."""
+    run = AddOptions(inventory, **options)
     if run.as_json and not (run.yes or run.dry_run):
         raise click.UsageError("--json needs --yes, or --dry-run to write nothing")
     path = inventory_path(run.inventory)

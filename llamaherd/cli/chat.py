@@ -61,7 +61,7 @@ class ChatOptions:
 @inventory_option
 @json_option
 @click.pass_obj
-def chat(inventory: Path | None, /, **options: Any) -> None:
+def chat(inventory: Path | None, /, **given: Any) -> None:
     """Chat with a running server.
 
     `herd chat` opens an SSH tunnel to the server, sends its API key, and prints the response while it arrives. With
@@ -83,11 +83,7 @@ def chat(inventory: Path | None, /, **options: Any) -> None:
       herd chat --image cat.jpg "What is this?"    with an image
       herd chat duo/coder "Hello" --json           with tokens and speed, as JSON
     """
-    run_chat(ChatOptions(inventory, **options))
-
-
-def run_chat(options: ChatOptions) -> None:
-    """Print one response, or chat on the terminal. End the program if that fails."""
+    options = ChatOptions(inventory, **given)
     fleet = read_or_exit(lambda: rigs(inventory_path(options.inventory)))
     try:
         target, prompt = target_and_prompt(fleet.rigs, options.words)

@@ -102,7 +102,29 @@ def down(inventory: Path | None, /, **options: Any) -> None:
       herd down duo                 show it, prompt, and remove the services
       herd down duo --purge --yes   remove everything, without a question
     """
-    run_down(DownOptions(inventory, **options))
+    run = DownOptions(inventory, **options)
+    require_yes(f"what is on {run.rig}", run.yes or run.dry_run, as_json=False)
+    path = inventory_path(run.inventory)
+    rig = read_or_exit(lambda: declared_rigs(path, (run.rig,))).rigs[run.rig]
+    found = _inspect(run, rig)
+    if not found.needed:
+        echo(f"{run.rig}: nothing to remove")
+        if not run.purge and (found.installed.paths or found.installed.accounts):
+            progress("models, engines, accounts, state and logs are still there; --purge removes them")
+        return
+    if not (run.yes and is_quiet()):
+        show_removal(found)
+    if run.dry_run:
+        return
+    if not run.yes and not click.confirm("Remove it?"):
+        echo("nothing was removed")
+        sys.exit(FAILED)
+    began = monotonic()
+    if not (_remove_services(run, path, found) and _remove_rest(run, path, rig, found)):
+        echo(f"{run.rig}: not everything was removed; run the command again to resume", err=True)
+        sys.exit(FAILED)
+    echo(f"{run.rig} {marks()[0]} removed in {show_seconds(monotonic() - began)}")
+    progress(f"the inventory is unchanged: `herd up {run.rig}` sets the rig up again")
 
 
 @dataclass(frozen=True)
@@ -129,32 +151,6 @@ class Removal:
         gone = {f"unit {each}.service" for each in servers} | {f"container {each}" for each in servers}
         own = ("release ", "kept ")
         return next((each for each in users if each not in gone and not each.startswith(own)), "")
-
-
-def run_down(run: DownOptions) -> None:
-    """Remove what is on a host. End the program with 1 if something is left."""
-    require_yes(f"what is on {run.rig}", run.yes or run.dry_run, as_json=False)
-    path = inventory_path(run.inventory)
-    rig = read_or_exit(lambda: declared_rigs(path, (run.rig,))).rigs[run.rig]
-    found = _inspect(run, rig)
-    if not found.needed:
-        echo(f"{run.rig}: nothing to remove")
-        if not run.purge and (found.installed.paths or found.installed.accounts):
-            progress("models, engines, accounts, state and logs are still there; --purge removes them")
-        return
-    if not (run.yes and is_quiet()):
-        show_removal(found)
-    if run.dry_run:
-        return
-    if not run.yes and not click.confirm("Remove it?"):
-        echo("nothing was removed")
-        sys.exit(FAILED)
-    began = monotonic()
-    if not (_remove_services(run, path, found) and _remove_rest(run, path, rig, found)):
-        echo(f"{run.rig}: not everything was removed; run the command again to resume", err=True)
-        sys.exit(FAILED)
-    echo(f"{run.rig} {marks()[0]} removed in {show_seconds(monotonic() - began)}")
-    progress(f"the inventory is unchanged: `herd up {run.rig}` sets the rig up again")
 
 
 def _inspect(run: DownOptions, rig: Rig) -> Removal:

@@ -67,7 +67,7 @@ def _parse_since(_context: click.Context, _parameter: click.Parameter, value: st
 @inventory_option
 @json_lines_option
 @click.pass_obj
-def logs(inventory: Path | None, /, **options: Any) -> None:
+def logs(inventory: Path | None, /, **given: Any) -> None:
     """Print the log of a server.
 
     The log is the journal of the server's unit, or the log of its container. Times are in the time zone of this
@@ -90,11 +90,7 @@ def logs(inventory: Path | None, /, **options: Any) -> None:
       herd logs duo/chat --grep error -n 5  the last five lines with `error`
       herd logs duo/chat -f --json          new lines, for a program
     """
-    print_log(LogsOptions(inventory, **options))
-
-
-def print_log(options: LogsOptions) -> None:
-    """Print the lines of a log. End the program if the host has none, or cannot be reached."""
+    options = LogsOptions(inventory, **given)
     declared = read_or_exit(lambda: rigs(inventory_path(options.inventory))).rigs
     try:
         target = find_target(declared, options.target)

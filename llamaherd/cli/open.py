@@ -43,7 +43,7 @@ class OpenOptions:
 @click.option("--no-browser", "browser", flag_value=False, default=True, help="Only print the URL.")
 @inventory_option
 @click.pass_obj
-def open_(inventory: Path | None, /, **options: Any) -> None:
+def open_(inventory: Path | None, /, **given: Any) -> None:
     """Open a server's own page in the browser.
 
     It opens an SSH tunnel to the server, prints the URL, and runs until Ctrl-C. The page prompts for the API key of the
@@ -58,11 +58,7 @@ def open_(inventory: Path | None, /, **options: Any) -> None:
       herd open duo/coder --port 9000     at http://127.0.0.1:9000
       herd open duo/coder --no-browser    for a browser on another machine
     """
-    run_open(OpenOptions(inventory, **options))
-
-
-def run_open(options: OpenOptions) -> None:
-    """Open a server's page, and wait for Ctrl-C. Print errors and end the program if that fails."""
+    options = OpenOptions(inventory, **given)
     fleet = read_or_exit(lambda: rigs(inventory_path(options.inventory)))
     try:
         target = find_target(fleet.rigs, options.target)

@@ -86,14 +86,9 @@ def support_bundle(inventory: Path | None, rigs: tuple[str, ...], output: Path |
       herd support-bundle attic -o attic.tar.gz     one rig
       tar -xOzf attic.tar.gz | less                 what is in it
     """
-    file = output or Path(f"herd-support-{datetime.now():%Y-%m-%d-%H%M%S}.tar.gz")
-    write_bundle(inventory, rigs, file, keep_names=names)
-
-
-def write_bundle(inventory: Path | None, names: tuple[str, ...], output: Path, *, keep_names: bool) -> None:
-    """Write the bundle, and print its content. End the program if a host could not be inspected."""
+    output = output or Path(f"herd-support-{datetime.now():%Y-%m-%d-%H%M%S}.tar.gz")
     try:
-        fleet = Inventory(inventory, names)
+        fleet = Inventory(inventory, rigs)
     except InventoryError as error:
         print_findings(error.findings)
         sys.exit(UNUSABLE)
@@ -106,7 +101,7 @@ def write_bundle(inventory: Path | None, names: tuple[str, ...], output: Path, *
         **dict(_inventory_files(fleet, documents)),
         **{path: text for name, host in hosts.items() for path, text in _host_files(fleet, name, host)},
     }
-    redactor = _redactor(fleet, hosts, documents, files, keep_names=keep_names)
+    redactor = _redactor(fleet, hosts, documents, files, keep_names=names)
     clean = {redactor.redact(path): redactor.redact(text, log=path.endswith(".log")) for path, text in files.items()}
     try:
         write_atomically(output, packed(clean), 0o600)
@@ -114,7 +109,7 @@ def write_bundle(inventory: Path | None, names: tuple[str, ...], output: Path, *
         fail(UserError(f"cannot write {output}: {error.strerror}", "check the folder, its mode and its disk"), UNUSABLE)
     except UserError as error:
         fail(error, UNUSABLE)
-    _print_content(output, clean, keep_names)
+    _print_content(output, clean, names)
     if any(isinstance(host, RemoteError) for host in hosts.values()):
         sys.exit(FAILED)
 

@@ -86,11 +86,7 @@ def upgrade(inventory: Path | None, /, **options: Any) -> None:
       herd upgrade --dry-run     show what would change in the inventory
       herd upgrade --no-apply    only write the inventory and the lock
     """
-    run_upgrade(UpgradeOptions(inventory, **options))
-
-
-def run_upgrade(run: UpgradeOptions) -> None:
-    """Move versions and apply them. End the program if a step fails, or the user does not confirm."""
+    run = UpgradeOptions(inventory, **options)
     fleet = read_or_exit(lambda: newest_of_fleet(run.inventory, ()))
     moves = _chosen(run, fleet)
     if not moves:
