@@ -1,4 +1,4 @@
-"""The run of `herd up`: preview the changes, and apply them to the rigs, wave by wave."""
+"""The run of `herd up`: lock new names, wake rigs, preview the changes, and apply them to the rigs, wave by wave."""
 
 from __future__ import annotations
 
