@@ -33,7 +33,7 @@ from benchmarks.gpu_rigs_rows import PROMPT, again, planned, written
 from benchmarks.gpu_servers import ServerError, complete, running, smi
 from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.plan import InstancePlan
-from llamaherd.plan.task import longest_input, planned_task, task_path
+from llamaherd.plan.instance import longest_input, planned_task, task_path
 
 MIB = 1 << 20
 ROOM, SPARE = 76_000, 1500

@@ -18,6 +18,8 @@ from typing import TypeVar
 from rich.console import Console
 
 from llamaherd import lock
+from llamaherd.cli.preflight import print_preflight
+from llamaherd.cli.verification import print_report
 from llamaherd.diagnostics.findings import Finding, UserError, to_print
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.parse import GgufError
@@ -34,7 +36,6 @@ from llamaherd.onhost.store import Hashes, StoreState
 from llamaherd.pipeline import engine_estimate, verify
 from llamaherd.pipeline.fleet_files import examine_fleet
 from llamaherd.pipeline.inspection import state_of
-from llamaherd.pipeline.show import print_preflight, print_report
 from llamaherd.recipes import understand
 from llamaherd.recipes.suggestions import inventory_fragment, offers_of
 from llamaherd.scaffold import rig_yaml

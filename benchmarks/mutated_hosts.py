@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from benchmarks.mutated import TOLD, printed, printed_as, refused, written
 from llamaherd.cli.herd import main as herd
+from llamaherd.cli.report import print_page
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet import gateway_snapshot as gateway
 from llamaherd.fleet.gateway_snapshot import gateway_lines
@@ -25,7 +26,6 @@ from llamaherd.inventory.schema import Connect
 from llamaherd.measure.report.export import render_report as report_of
 from llamaherd.measure.report.export import report_json
 from llamaherd.measure.report.page import gather_results, page
-from llamaherd.measure.report.show import print_page
 from llamaherd.measure.results import document
 from llamaherd.measure.results.result import Result
 from llamaherd.onhost.gateway import GatewayState

@@ -1,9 +1,9 @@
-"""The run of `herd up`: preview the changes, and apply them to the rigs, wave by wave."""
+"""The run of `herd up`: lock new names, wake rigs, preview the changes, and apply them to the rigs, wave by wave."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from llamaherd.cli.common import FAILED, confirm_or_exit, counted, echo, is_quiet, progress
-from llamaherd.cli.locking import lock_new_names
+from llamaherd.cli.common import (
+    FAILED,
+    confirm_or_exit,
+    counted,
+    echo,
+    is_quiet,
+    print_findings,
+    progress,
+    read_or_exit,
+)
 from llamaherd.cli.preview import CHANGES, PlanOptions, read_saved_or_exit, require_saved_or_exit, run_plan
 from llamaherd.cli.rigs import (
     plans_or_exit,
@@ -23,26 +31,30 @@ from llamaherd.cli.rigs import (
     print_problems,
     roles_or_exit,
 )
-from llamaherd.cli.run_screen import next_command, print_done
-from llamaherd.cli.screened_run import hide_progress, print_failures, run_screened
-from llamaherd.cli.waking import woken_previews
+from llamaherd.cli.run_screen import hide_progress, next_command, print_done, print_failures, run_screened
 from llamaherd.deploy.origin import origin
 from llamaherd.deploy.proposals import proposed_changes
-from llamaherd.diagnostics.findings import InventoryError, Place, nearest
+from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
+from llamaherd.fleet.gateway import declared_gateway
+from llamaherd.fleet.waking import wake_rigs
 from llamaherd.host.remote import RemoteError
 from llamaherd.inventory.schema import Rig
+from llamaherd.lock import Lock, LockError, lock_held, write_lock
+from llamaherd.lock.resolver import lock_missing
 from llamaherd.pipeline.diff import SavedDiff
-from llamaherd.pipeline.fleet_files import backing_up, survey_fleet_file
+from llamaherd.pipeline.fleet_files import backing_up, choose_rigs, survey_fleet_file
 from llamaherd.pipeline.history import query_causes, settle
 from llamaherd.pipeline.inspection import program_for
-from llamaherd.pipeline.load import inventory_folder, inventory_path
+from llamaherd.pipeline.load import declared, inventory_folder, inventory_path, lock_path, missing_names, read_lock
 from llamaherd.pipeline.preview import Hosts, Preview
 from llamaherd.pipeline.rules import UNKNOWN_RIG
 from llamaherd.pipeline.waves import Pace, halt, waves
 from llamaherd.plan import Plan
+from llamaherd.text.numbers import show_size
 
 if TYPE_CHECKING:
     from llamaherd.deploy.run import RunOptions
+
 
 DISTURBING = frozenset({"restart", "stop", "remove", "reboot"})
 """Actions on things that exist and may be in use."""
@@ -266,3 +278,102 @@ def _out_of_sync(run: UpOptions, planned: Mapping[str, tuple[Rig, Plan]]) -> tup
         if each.changes:
             print_changes(name, each)
     return tuple(name for name, each in found.items() if not each.as_planned)
+
+
+_MOST_NAMED = 4
+
+
+def lock_new_names(
+    inventory: Path | None, rigs: Collection[str], check_rigs: Callable[[Mapping[str, Rig]], None] = lambda _: None
+) -> None:
+    """Lock what these rigs, or all, declare and the lock lacks, and print it in one line. Locked versions stay.
+
+    Mistakes in the inventory and in the lock are left to the run, which reports them. End the program if something
+    cannot be resolved, if a rig does not exist, and if `check_rigs`, which is called with the rigs, raises
+    InventoryError.
+    """
+    path = inventory_path(inventory)
+    try:
+        if not missing_names(path, read_lock(path), rigs).all:
+            return
+        fleet = declared(path).fleet  # nothing is locked for an inventory with errors
+    except InventoryError:
+        return
+    read_or_exit(lambda: check_rigs(choose_rigs(fleet, rigs, path).rigs))
+    target = lock_path(path)
+    try:
+        with lock_held(target, lambda line: echo(line, err=True)):
+            _lock(path, target, rigs)
+    except InventoryError:
+        return
+    except LockError as error:
+        print_findings([error.finding])
+        sys.exit(FAILED)
+
+
+def _lock(path: Path, target: Path, rigs: Collection[str]) -> None:
+    old = read_lock(path)  # again: another run may have written it meanwhile
+    missing = missing_names(path, old, rigs)
+    names = sorted({min(each.names) for each in missing.all})
+    if names and sys.stderr.isatty():
+        echo(f"--> Locking {_listed(names)}...", err=True)
+    outcome = lock_missing(missing, old, lambda _: None, inventory_folder(path).resolve())
+    print_findings(outcome.findings)
+    if not outcome.ok:
+        echo(f"{target} was not changed", err=True)
+        sys.exit(FAILED)
+    if write_lock(target, outcome.lock):
+        echo(f"locked in {target}: {_listed([*_new_entries(old, outcome.lock)])}", err=True)
+
+
+def _new_entries(old: Lock, new: Lock) -> Iterator[str]:
+    """Yield what the new lock has in addition, each with its version."""
+    for ref in new.engines:
+        if ref not in old.engines:
+            yield f"{ref.ref} at commit {ref.commit[:9]}"
+    for image in new.images:
+        if image not in old.images:
+            yield f"{image.image} at {image.digest[:19]}"
+    for model in new.models:
+        if model not in old.models:
+            yield f"{model.repo} at {model.commit[:9]} ({show_size(model.size)})"
+    for file in new.files:
+        if file not in old.files:
+            yield f"{file.file} with sha256 {file.sha256[:12]}"
+    for release in new.releases:
+        if release not in old.releases:
+            verified = ", attestation verified" if release.attested else ""
+            yield f"release {release.release} for {release.system} ({show_size(release.size)}{verified})"
+    for archive in new.archives:
+        if archive not in old.archives:
+            yield f"{archive.archive} with sha256 {archive.sha256[:12]}"
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return f"{', '.join(names[:_MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
+
+
+def woken_previews(
+    inventory: Path | None,
+    planned: Mapping[str, tuple[Rig, Plan]],
+    found: Mapping[str, Preview],
+    *,
+    retry: bool,
+) -> dict[str, Preview]:
+    """Return the previews, those of rigs that slept from another inspection. Print what happens."""
+    silent = {name: rig for name, (rig, _) in planned.items() if found[name].silent and rig.wake}
+    if not silent:
+        return dict(found)
+    path, roles = inventory_path(inventory), roles_or_exit(inventory)
+    try:
+        gateways = {name: rig for name, rig in declared_gateway(path).hosts.items() if name not in silent}
+    except (InventoryError, UserError) as error:
+        echo(f"{' and '.join(silent)} cannot be woken: {error}", err=True)
+        return dict(found)
+    woken = wake_rigs(gateways, silent, partial(echo, err=True))
+    again = {name: planned[name] for name in planned if name in woken}
+    if not again:
+        return dict(found)
+    hosts = Hosts({name: rig for name, (rig, _) in again.items()}, program_for(roles), partial(proposed_changes, path))
+    return {**found, **hosts.outlooks(again, roles, retry=retry, folder=inventory_folder(path))}

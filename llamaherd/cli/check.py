@@ -24,9 +24,9 @@ from llamaherd.cli.common import (
     print_findings,
 )
 from llamaherd.cli.envelope import Envelope, print_envelope
-from llamaherd.diagnostics.edits import with_fixes
 from llamaherd.diagnostics.excerpt import MOST_COLUMNS, counted_severities, excerpt
 from llamaherd.diagnostics.findings import Finding, UserError
+from llamaherd.inventory.exact_edits import with_fixes
 from llamaherd.inventory.file_writer import report_write_errors, write_atomically
 from llamaherd.inventory.yaml_file import UNREADABLE
 from llamaherd.pipeline.discovery import SUFFIXES

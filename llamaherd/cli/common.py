@@ -165,7 +165,6 @@ def yes_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 rig_argument = click.argument("rig", shell_complete=complete_rigs)
-instance_argument = click.argument("instance", required=False, shell_complete=complete_instances)
 only_option = click.option(
     "--only",
     multiple=True,

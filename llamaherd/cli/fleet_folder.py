@@ -33,12 +33,12 @@ from llamaherd.scaffold import (
     fleet_files,
     holds_rigs,
     parse_rig,
+    propose_model,
     rig_name,
     rig_yaml,
     write_files,
 )
 from llamaherd.scaffold.hardware import ScaffoldError, inspect_hardware, written_gpus
-from llamaherd.scaffold.proposal import propose_model
 
 _PROMPT_SECONDS = 600
 """Seconds in which the user confirms the key of a host."""

@@ -7,8 +7,9 @@ inventory; 130 interrupted.
 from __future__ import annotations
 
 import os
+import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NoReturn
@@ -32,7 +33,6 @@ from llamaherd.cli.common import (
     terminal_columns,
 )
 from llamaherd.cli.envelope import failure_printed, note_error
-from llamaherd.cli.habits import COMMANDS, refuse_other_dashes, usage_help
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.signals import END_SIGNALS
 from llamaherd.text.terminal import MOST_MESSAGE, one_line
@@ -104,6 +104,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 MODULES: Mapping[str, str] = {
     "clients": "users",
     "diff": "plan",
+    "top": "status",
     "import": "import_",
     "drain": "gateway",
     "ready": "gateway",
@@ -111,7 +112,8 @@ MODULES: Mapping[str, str] = {
     "stop": "servers",
     "start": "servers",
     "restart": "servers",
-    "resume": "pause",
+    "pause": "servers",
+    "resume": "servers",
 }
 """The modules of commands that share one. Other commands have a module of their name."""
 
@@ -124,6 +126,42 @@ _ERROR = "Error: "
 """What click prints before a message."""
 _NO_NUMBER = ("is not a valid integer range", "is not a whole number")
 """What click calls a text in place of a number, and what a user understands."""
+OTHER_TOOLS: Mapping[str, str] = {
+    **dict.fromkeys(("apply", "deploy", "install", "sync", "converge", "provision"), "run `herd up`"),
+    **dict.fromkeys(("ps", "ls", "list", "get"), "run `herd status`"),
+    **dict.fromkeys(("validate", "lint"), "run `herd check`"),
+    **dict.fromkeys(("run", "prompt", "ask"), "run `herd chat`"),
+    **dict.fromkeys(("exec", "shell"), "run `herd ssh`"),
+    **dict.fromkeys(("nvidia-smi", "htop", "nvtop"), "run `herd top`"),
+    **dict.fromkeys(("pull", "download", "fetch"), "declare the model with `herd add`; `herd up` fetches it"),
+    **dict.fromkeys(
+        ("remove", "rm", "delete", "destroy", "uninstall"),
+        "remove it from the inventory and run `herd up`; `herd down attic` removes all servers of a host",
+    ),
+    "config": "run `herd show`",
+    "help": "write `--help` behind the command, as in `herd up --help`",
+    "version": "run `herd --version`",
+}
+"""Commands of other tools, which `herd` does not have."""
+
+_RIGS = "name the rigs without an option, as in `herd {command} attic`"
+_OPTIONS: Mapping[tuple[str, str], str] = {
+    **dict.fromkeys((("up", "--check"), ("up", "--diff")), "`herd plan` shows the changes and makes none"),
+    **dict.fromkeys((("logs", "--tail"), ("logs", "-t")), "write `--lines N`, or `-n N`"),
+    **dict.fromkeys((("plan", "-o"), ("plan", "--out"), ("plan", "--output")), "write `--save FILE`"),
+    **dict.fromkeys((("fit", "--gpu"), ("fit", "--gpus")), "write the memory of each GPU, as `--vram 24G`"),
+}
+"""Options of other tools, by command."""
+_VALUES = {"--lock-wait": "write seconds, such as `--lock-wait 600`", "--to": "`herd history` lists the releases"}
+"""Options with a help for each invalid value."""
+_NAMING = ("-l", "--host", "--hosts", "--rig", "--target")
+"""Options with which other tools name hosts."""
+_END = re.compile(r"(?<=[( ])(?:(?P<length>\d+[smhd])|\d\d?:\d\d)(?=[) ])", re.ASCII)
+"""The length or the end of a pause, as a further argument."""
+_OPTION = re.compile(r"--?[a-z-]{1,20}")
+_HYPHENS = "\u2010-\u2015\u2212\ufe58\ufe63\uff0d"
+_DASHES = re.compile(rf"(?=-*[{_HYPHENS}])[-{_HYPHENS}]+([A-Za-z][\w-]*)(=.*)?", re.DOTALL)
+"""An option that begins with another dash than a hyphen, as on a web page."""
 
 
 class LazyGroup(click.Group):
@@ -147,7 +185,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command and its words. Raise UsageError, with a help for words of other tools."""
-        if (help_ := COMMANDS.get(args[0])) and args[0] not in self.commands and not ctx.resilient_parsing:
+        if (help_ := OTHER_TOOLS.get(args[0])) and args[0] not in self.commands and not ctx.resilient_parsing:
             raise click.UsageError(f"No such command '{args[0]}'.\n  help: {help_}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
         if command and not ctx.resilient_parsing:
@@ -218,6 +256,50 @@ def _short_usage() -> Iterator[None]:
             raise
         lines = fitted(f"{_ERROR}{text}\n  help: {help_}" if help_ else f"{_ERROR}{text}", terminal_columns(err=True))
         raise click.UsageError("\n".join(lines).removeprefix(_ERROR), error.ctx) from None
+
+
+def usage_help(error: click.UsageError) -> str:
+    """Return the help for an error of a command line; empty if click's own message has all of it."""
+    context = error.ctx
+    if context is None:
+        return ""
+    command = context.command
+    if isinstance(error, click.NoSuchOption):
+        return _option_help(context, error.option_name)
+    if isinstance(error, click.BadParameter) and error.param:
+        return next((_VALUES[each] for each in error.param.opts if each in _VALUES), "")
+    if error.message.startswith("Got unexpected extra argument"):
+        if command.name == "lock":
+            return "`herd lock` is for the whole fleet; `herd lock --upgrade NAME` moves one version"
+        if command.name == "pause" and (end := _END.search(error.message)):
+            return f"write `--{'for' if end['length'] else 'until'} {end[0]}`"
+        if any(each.name == "target" for each in command.params):
+            return "write rig and instance as one word: `attic/chat`"
+    return ""
+
+
+def _option_help(context: click.Context, option: str) -> str:
+    if context.parent is None:
+        if option == "-V":
+            return "run `herd --version`"
+        return f"options follow the command, as in `herd up {option}`" if _OPTION.fullmatch(option) else ""
+    name = context.command.name or ""
+    if option in _NAMING and any(each.name == "rigs" for each in context.command.params):
+        return _RIGS.format(command=name)
+    return _OPTIONS.get((name, option), "")
+
+
+def refuse_other_dashes(context: click.Context, command: click.Command, words: Sequence[str]) -> None:
+    """Raise UsageError for an option of the command that begins with another dash than a hyphen."""
+    names = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    for word in words:
+        if word == "--":
+            return
+        if found := _DASHES.fullmatch(word):
+            meant = next((each for each in (f"--{found[1]}", f"-{found[1]}") if each in names), None)
+            if meant:
+                message = f"`{word}` begins with a dash that is no hyphen\n  help: write `{meant}{found[2] or ''}`"
+                raise click.UsageError(message, context)
 
 
 @contextmanager

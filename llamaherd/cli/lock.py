@@ -29,7 +29,7 @@ from llamaherd.cli.common import (
 )
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import roles_or_exit
-from llamaherd.cli.trial_install import TRIAL_ROLES, install_for_trial
+from llamaherd.cli.run_screen import TRIAL_ROLES, install_for_trial
 from llamaherd.deploy.origin import origin
 from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.fleet.drain import drained

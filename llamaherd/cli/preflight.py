@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
+from rich.console import Console
 
 from llamaherd.cli.common import FAILED, inventory_option, json_option, rigs_argument
 from llamaherd.cli.envelope import Envelope, print_envelope
@@ -15,10 +16,11 @@ from llamaherd.cli.rigs import plans_or_exit, roles_or_exit
 from llamaherd.host.remote import AT_ONCE, Remote, as_they_come
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.preflight import Preflight, run_preflight
-from llamaherd.pipeline.show import print_preflight
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 from llamaherd.store.show import console
+from llamaherd.text.tables import make_table, print_table
+from llamaherd.text.terminal import printable
 
 
 @click.command()
@@ -61,3 +63,20 @@ def preflight(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> N
 def _inspect(roles: Sequence[Role], rig_and_plan: tuple[Rig, Plan]) -> Preflight:
     rig, plan = rig_and_plan
     return run_preflight(plan, roles, Remote(rig.connect))
+
+
+_STYLES = {"ok": "green", "note": "yellow", "refused": "bold red"}
+
+
+def print_preflight(found: Preflight, to: Console) -> None:
+    """Print a rig's table of what was found and what is required, and below it the problems with their help."""
+    to.print(f"[bold]{found.rig}[/]")
+    table = make_table("", "found", "wanted", "")
+    for row in found.rows:
+        verdict = f"[{_STYLES[row.verdict]}]{row.verdict}[/]"
+        table.add_row(printable(row.what), printable(row.found), printable(row.wanted), verdict)
+    print_table(table, to)
+    for row in found.doubtful:
+        to.print(
+            f"[{_STYLES[row.verdict]}]{row.verdict}[/]: {printable(row.why)}\n  [bold]help[/]: {printable(row.help)}"
+        )

@@ -1,23 +1,39 @@
-"""The screen of `herd up`: a live line for each host, or lines in a log; what failed, and what serves in the end."""
+"""Run changes with the screen of `herd up`: a live line for each host, or lines in a log; what failed, and why."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from time import monotonic
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from llamaherd.cli.change_lines import sent_size, thing
-from llamaherd.cli.common import echo, is_quiet
+from llamaherd.cli.common import echo
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.signals import END_SIGNALS
 from llamaherd.inventory.schema import Rig
+from llamaherd.plan import Plan
+
+if TYPE_CHECKING:
+    from llamaherd.deploy.run import RunOptions, RunResult
+
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import field
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from llamaherd.cli.change_lines import sent_size, thing
+from llamaherd.cli.common import is_quiet
 from llamaherd.layout import APT_LOG
 from llamaherd.onhost.log_reason import find_reason
 from llamaherd.onhost.servers import FailedSwitch
-from llamaherd.plan import InstancePlan, Plan
-from llamaherd.plan.task import planned_task
+from llamaherd.plan import InstancePlan
+from llamaherd.plan.instance import planned_task
 from llamaherd.role.changes import Change
 from llamaherd.text.numbers import show_seconds
 from llamaherd.text.terminal import one_line
@@ -26,6 +42,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from llamaherd.deploy.run_state import Failure
+
 
 LONG_STEP = 2.0
 """Seconds from which on a step is shown with its time once it has ended."""
@@ -258,3 +275,82 @@ def print_done(
 def marks() -> tuple[str, str]:
     """Return the marks of success and of failure that stdout can show."""
     return ("✓", "✗") if (sys.stdout.encoding or "").lower().startswith("utf") else ("ok", "FAILED")
+
+
+@dataclass(frozen=True)
+class ScreenedRun:
+    """A run that has ended: its result, and the screen that measured its time."""
+
+    result: RunResult
+    screen: RunScreen
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Return the rigs that failed."""
+        return self.result.failed
+
+
+def run_screened(
+    planned: Mapping[str, tuple[Rig, Plan]],
+    path: Path,
+    options: RunOptions,
+    unreached: Mapping[str, str] = MappingProxyType({}),
+) -> ScreenedRun:
+    """Apply plans to their hosts, and show that on the screen. pyinfra's own lines are not shown."""
+    from llamaherd.deploy.run import deploy_on, load_pyinfra
+
+    hide_progress(verbose=False)
+    load_pyinfra()  # before the screen starts a thread
+    with run_screen(planned) as screen:
+        result = deploy_on(screen, planned, path, unreached, options)
+    return ScreenedRun(result, screen)
+
+
+def run_screened_within(planned: Mapping[str, tuple[Rig, Plan]], path: Path, options: RunOptions) -> ScreenedRun:
+    """Apply plans as `run_screened` does, in a command that goes on after it with its own handlers of signals."""
+    handlers = {each: signal.getsignal(each) for each in END_SIGNALS}
+    try:
+        return run_screened(planned, path, options)
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+
+
+def hide_progress(*, verbose: bool) -> None:
+    """Switch pyinfra's spinner off, unless its lines are shown on a terminal: it fills a log with escape codes."""
+    if not (verbose and sys.stderr.isatty()):
+        os.environ.setdefault("PYINFRA_PROGRESS", "off")
+
+
+def print_failures(run: ScreenedRun, fix: str = "") -> None:
+    """Print why rigs failed. `fix` is as for `failure_lines`."""
+    for name in run.failed:
+        failures = run.result.failures.get(name, ())
+        for line in (line for failure in failures for line in failure_lines(name, failure, fix)):
+            echo(line, err=True)
+        if not failures:
+            # An operation of a fleet's own role, or pyinfra itself.
+            echo(printed_of(name, run.result.output), err=True)
+            shown = "" if fix else f"; `herd up {name} -v` shows all of the run"
+            echo(f"{name} {marks()[1]} the reason is above{shown}", err=True)
+
+
+def printed_of(rig: str, output: str) -> str:
+    """Return what pyinfra has printed of a rig; all of it, if it has printed nothing of that rig."""
+    lines = output.strip().splitlines()
+    own = [line for line in lines if f"[{rig}]" in line]
+    return "\n".join(own or lines)
+
+
+TRIAL_ROLES = ("engines", "models")
+"""The roles that install what a trial needs. They change no server."""
+
+
+def install_for_trial(part: Mapping[str, tuple[Rig, Plan]], inventory: Path, lock_wait: int) -> None:
+    """Apply the plans of these roles. Raise UserError if that fails."""
+    from llamaherd.deploy.run import RunOptions
+
+    ended = run_screened_within(part, inventory, RunOptions(lock_wait=lock_wait))
+    print_failures(ended, "run the command again to resume")
+    if ended.failed:
+        raise UserError("the new versions could not be installed", "the reason is above; run it again to resume")

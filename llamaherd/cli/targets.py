@@ -50,7 +50,6 @@ def complete_results(context: click.Context, parameter: click.Parameter, typed: 
     return complete_rigs_and_targets(context, parameter, typed) or [CompletionItem(typed, type="file")]
 
 
-target_argument = click.argument("target", metavar="[RIG/]INSTANCE", shell_complete=complete_targets)
 optional_target_argument = click.argument(
     "target", metavar="[[RIG/]INSTANCE]", required=False, shell_complete=complete_targets
 )

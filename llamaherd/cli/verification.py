@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from llamaherd.cli.common import FAILED, echo
 from llamaherd.cli.envelope import Envelope, print_envelope
@@ -18,13 +19,13 @@ from llamaherd.cli.rigs import plans_or_exit, roles_or_exit
 from llamaherd.host.remote import AT_ONCE, Remote, RemoteError, as_they_come
 from llamaherd.host.ssh import UnreachableError
 from llamaherd.inventory.schema import Rig
-from llamaherd.pipeline.show import print_report
 from llamaherd.pipeline.verify import verify_rig
 from llamaherd.plan import Plan
-from llamaherd.role.report import Report
+from llamaherd.role.report import PROMPT, Check, Report
 from llamaherd.role.role import Role
 from llamaherd.store.files import ModelCheck, check_hashes
 from llamaherd.store.show import console, print_checks
+from llamaherd.text.terminal import shown
 
 
 @dataclass(frozen=True)
@@ -95,3 +96,66 @@ def _hashed(name: str, planned: Plan, remote: Remote, as_json: bool) -> tuple[Mo
     if not as_json:
         print_checks(name, checks, console())
     return checks
+
+
+def print_report(report: Report, to: Console, *, verbose: bool = False) -> None:
+    """Print the result of a verification in a line, and below it the checks that failed or are in doubt.
+
+    `verbose`: print all checks and each server's response. On a terminal, long lines go on at their own indentation.
+    """
+    style = "red" if not report.ok else "yellow" if any(check.doubt for check in report.checks) else "green"
+    _print_line(to, Text.assemble((f"{report.rig}: ", "bold")), report.summary, style)
+    for title, checks, response in _sections(report):
+        found = checks if verbose else _problems(checks)
+        if not found:
+            continue
+        _print_line(to, Text("  "), title, "bold")
+        width = max(_NAME, *(len(check.name) for check in found))
+        for check in found:
+            mark, colour = _mark(check, to)
+            _print_line(to, Text.assemble("    ", (mark, colour), f" {check.name:{width}} "), check.detail)
+        if verbose and response:
+            _print_line(to, Text(f"      {'response':{width}} "), f"{PROMPT} → {response}")
+
+
+_NAME = 9
+"""The width of a check's name, unless one is longer."""
+
+
+def _problems(checks: Sequence[Check]) -> list[Check]:
+    """Return the checks that failed or are in doubt: of those with the same result, the first one."""
+    return list({check.detail: check for check in reversed(checks) if not check.ok or check.doubt}.values())[::-1]
+
+
+def _sections(report: Report) -> Iterator[tuple[str, Sequence[Check], str]]:
+    """Yield the parts of a report: the title, the checks, and the response of a server."""
+    yield "NVIDIA driver", report.driver, ""
+    yield "host", report.machine, ""
+    yield "power limits, clocks and fans of GPUs", report.cards, ""
+    for each in report.instances:
+        title = f"{each.name}: {each.model} on {each.engine}, {each.backend}, port {each.port}"
+        yield title, each.checks, each.answer
+
+
+def _mark(check: Check, to: Console) -> tuple[str, str]:
+    """Return the mark of a check, and its colour."""
+    in_unicode = to.encoding.lower().startswith("utf")
+    if not check.ok:
+        return ("✗" if in_unicode else "FAILED"), "bold red"
+    if check.doubt:
+        return "?", "yellow"
+    return ("-", "dim") if check.note else ("✓" if in_unicode else "ok", "green")
+
+
+def _print_line(to: Console, head: Text, text: str, style: str = "") -> None:
+    """Print a text after its head; on a terminal, continue long lines at the end of the head. A file has one line."""
+    body = Text(shown(" ".join(text.split())), style)
+    room = max(_LEAST, to.width - head.cell_len) if to.is_terminal else body.cell_len
+    lines = body.wrap(to, max(1, room))
+    for number, line in enumerate(lines):
+        line.rstrip()
+        to.print((head if number == 0 else Text(" " * head.cell_len)) + line, soft_wrap=True)
+
+
+_LEAST = 20
+"""Columns that a text has at least, however narrow the terminal is."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from llamaherd.engines.flags.definitions import Catalogue
-from llamaherd.inventory.schema import CacheTypes, Instance, Version
+from llamaherd.inventory.schema import Instance, Version
 from llamaherd.inventory.schema.key_flags import key_arguments
 
 
@@ -138,11 +138,6 @@ class Server:
     mmproj_path: str | None = None
 
     @property
-    def kv(self) -> CacheTypes:
-        """The types of the cache."""
-        return self.declared.kv
-
-    @property
     def gpus(self) -> int:
         """The number of GPUs that the server can use."""
         return len(self.declared.on)
@@ -150,7 +145,7 @@ class Server:
     @property
     def flash_attention(self) -> str:
         """`on`, `off` or `auto`; a quantised cache needs `on`."""
-        return self.declared.flash_attention or ("on" if self.kv.quantised else "auto")
+        return self.declared.flash_attention or ("on" if self.declared.kv.quantised else "auto")
 
     def knows(self, flag: str) -> bool:
         """Return whether the engine has this flag; true if its flags are unknown."""

@@ -26,10 +26,11 @@ from llamaherd.measure.client.http_client import (
     request_json,
     stream_answer,
 )
-from llamaherd.onhost.pauses import Pauses, PausesInput
+from llamaherd.onhost.pauses import Pauses
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import InstancePlan, Plan
+from llamaherd.plan.instance import require_chats
 from llamaherd.plan.plan import instances_of
-from llamaherd.plan.task import require_chats
 from llamaherd.text.textfile import UnreadableError, read_bytes
 
 PATIENCE = Patience(first=900, silence=180, total=3600)
@@ -210,7 +211,7 @@ def explain_refusal(server: ChatServer, error: UserError | None) -> UserError | 
     if not isinstance(error, NotListeningError):
         return error
     try:
-        found = query_verb(Remote(server.connect), "llamaherd.pauses.read", PausesInput(), Pauses, _PAUSES_SECONDS)
+        found = query_verb(Remote(server.connect), "llamaherd.pauses.read", NoInput(), Pauses, _PAUSES_SECONDS)
     except RemoteError:
         return error
     left = found.left.get(server.instance.service.removeprefix("llama-"))
@@ -238,3 +239,20 @@ def _reply(answer: Answer, thoughts: str, text: str) -> Reply:
         milliseconds, counted = answer.last_token_ms - answer.first_token_ms, (tokens or 1) - 1
     speed = 1000 * counted / milliseconds if counted > 0 and milliseconds > 0 else None
     return Reply(text, thoughts, answer.finish, tokens, speed, answer.first_token_ms)
+
+
+_NOT_FOUND, _UNSUPPORTED = 404, 415
+"""Statuses without a page, and of a page that is stored compressed, for a client that reads no gzip."""
+
+
+def require_page(target: Target, name: str) -> None:
+    """Raise UserError if a server responds without a page at `/`, or does not respond."""
+    found = request_json(target, "/")
+    if not isinstance(found, Failure) or found.status == _NOT_FOUND:
+        raise UserError(
+            f"the server of {name} has no page: its engine has none, or was built without one",
+            f"chat on the terminal with `herd chat {name}`; for a page, use llama.cpp with `ref:` set to a build, "
+            "such as `b11434` (`herd explain serve`)",
+        )
+    if found.status != _UNSUPPORTED and found.why != "nonsense":
+        raise UserError(f"{name}: {found.message}", found.help)

@@ -23,11 +23,11 @@ from llamaherd.onhost.gateway import (
     Held,
     ReadyInput,
     RenewInput,
-    StatusInput,
     WakeInput,
     Woken,
 )
-from llamaherd.onhost.pauses import Pauses, PausesInput
+from llamaherd.onhost.pauses import Pauses
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.pipeline.fleet_files import FLEET, survey_fleet
 
 
@@ -104,7 +104,7 @@ _SECONDS = 60
 
 def query_gateways(rigs: Mapping[str, Rig]) -> dict[str, GatewaySnapshot | RemoteError]:
     """Return the state of each gateway of these rigs, or why a gateway could not be queried."""
-    return _query_each(rigs, lambda rig: gateway_snapshot(_run_verb(rig, "status", StatusInput(), GatewayState)))
+    return _query_each(rigs, lambda rig: gateway_snapshot(_run_verb(rig, "status", NoInput(), GatewayState)))
 
 
 def query_stopped(rigs: Mapping[str, Rig], servers: Iterable[str]) -> dict[str, ServerState]:
@@ -116,7 +116,7 @@ def query_stopped(rigs: Mapping[str, Rig], servers: Iterable[str]) -> dict[str, 
     found = {server: declared[server] for server in servers if server in declared}
     hosts = {rig: rigs[rig] for rig, _ in found.values()}
     paused = _query_each(
-        hosts, lambda rig: query_verb(Remote(rig.connect), "llamaherd.pauses.read", PausesInput(), Pauses, _SECONDS)
+        hosts, lambda rig: query_verb(Remote(rig.connect), "llamaherd.pauses.read", NoInput(), Pauses, _SECONDS)
     )
     left = {rig: each.left for rig, each in paused.items() if isinstance(each, Pauses)}
     asleep = {rig for rig, each in paused.items() if isinstance(each, UnreachableError) and rigs[rig].wake}

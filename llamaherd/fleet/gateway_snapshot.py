@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from typing import Any, Literal, NamedTuple
 
 from llamaherd.host.protocol import UnexpectedLineError
-from llamaherd.onhost.gateway import GatewayState
+from llamaherd.onhost.gateway import AddressRow, GatewayState, UserRow
 
 ServerState = Literal["up", "down", "draining", "paused", "asleep"]
 
@@ -40,23 +40,6 @@ class ModelSnapshot:
 
 
 @dataclass(frozen=True)
-class UserSnapshot:
-    """A user: running or waiting requests, of how many at once."""
-
-    name: str
-    streams: int
-    most: int
-
-
-@dataclass(frozen=True)
-class AddressSnapshot:
-    """An address that two gateways share, and whether this one has it."""
-
-    address: str
-    here: bool
-
-
-@dataclass(frozen=True)
 class GatewaySnapshot:
     """A gateway. `ending`: processes from before a reload, whose streams are not counted.
 
@@ -65,10 +48,10 @@ class GatewaySnapshot:
     """
 
     models: tuple[ModelSnapshot, ...]
-    users: tuple[UserSnapshot, ...]
+    users: tuple[UserRow, ...]
     ending: int
     returning: tuple[str, ...] = ()
-    address: AddressSnapshot | None = None
+    address: AddressRow | None = None
 
     @property
     def down(self) -> tuple[str, ...]:
@@ -160,9 +143,9 @@ def gateway_snapshot(found: GatewayState) -> GatewaySnapshot:
             )
             for model in found.models
         )
-        users = tuple(UserSnapshot(_name(each.name), _count(each.streams), _count(each.most)) for each in found.users)
+        users = tuple(UserRow(_name(each.name), _count(each.streams), _count(each.most)) for each in found.users)
         shared = found.address
-        address = AddressSnapshot(str(ip_address(shared.address)), shared.here) if shared else None
+        address = AddressRow(str(ip_address(shared.address)), shared.here) if shared else None
         return GatewaySnapshot(models, users, _count(found.ending), tuple(map(_name, found.returning)), address)
     except ValueError as error:
         raise UnexpectedLineError(str(error)) from None

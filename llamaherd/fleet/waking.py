@@ -13,7 +13,8 @@ from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
 from llamaherd.host.ssh import UnreachableError
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.gateway import Woken
-from llamaherd.onhost.pauses import Pauses, PausesInput
+from llamaherd.onhost.pauses import Pauses
+from llamaherd.onhost.verbs import NoInput
 
 WAKE_SECONDS = 180
 """The longest wait for a rig: one that was off boots, and checks its memory before."""
@@ -55,7 +56,7 @@ def _wake(gateways: Mapping[str, Rig], rig: Rig, *, say: Say, seconds: float) ->
 def _responds(rig: Rig) -> bool:
     """Return whether a host responds, if only with an error. sshd may not run yet while it boots."""
     try:
-        query_verb(Remote(rig.connect), "llamaherd.pauses.read", PausesInput(), Pauses, _PROBE_SECONDS)
+        query_verb(Remote(rig.connect), "llamaherd.pauses.read", NoInput(), Pauses, _PROBE_SECONDS)
     except UnreachableError:
         return False
     except RemoteError as error:

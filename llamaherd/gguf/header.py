@@ -141,9 +141,6 @@ def tensor_bytes(kind: str, shape: tuple[int, ...]) -> int:
     return (shape[0] // elements * size + ROW_EXTRA.get(kind, 0)) * math.prod(shape[1:])
 
 
-_LAYERS = r"^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$"
-
-
 class TensorGroup(BaseModel):
     """Tensors of one name, type and shape, in one layer or many. `shape` has the fastest axis first, as GGUF does.
 

@@ -179,19 +179,3 @@ def _siblings(path: Path, shards: int) -> list[Path]:
         more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
         raise GgufError(f"{path.parent} lacks {len(absent)} of {shards} shards: {', '.join(absent[:3])}{more}")
     return paths
-
-
-def write_hollow(path: Path, header: bytes, size: int) -> None:
-    """Write a file that begins with `header` and is `size` bytes long, of which the disk holds the header alone.
-
-    `header` may reach into the tensors' data. llama-fit-params never reads that, but refuses a file that ends before it
-    (common/fit.cpp:56-58 at b11434). Raise GgufError if the file cannot be written.
-    """
-    try:
-        with path.open("wb") as stream:
-            stream.write(header[:size])
-            stream.truncate(size)
-    except OSError as error:
-        raise GgufError(
-            f"{path} cannot be written with a hole of {size} bytes: {error.strerror or type(error).__name__}"
-        ) from None

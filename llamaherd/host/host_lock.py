@@ -10,7 +10,8 @@ from llamaherd.host.protocol import query_verb, result_of
 from llamaherd.host.remote import Patience, Remote, RemoteError, Shell
 from llamaherd.inventory.schema import Connect
 from llamaherd.layout import LOCK_WAIT
-from llamaherd.onhost.reservation import RUN_CHANGES, RUN_HELD, RunLockInput, Unlocked, UnlockInput
+from llamaherd.onhost.reservation import RUN_CHANGES, RUN_HELD, RunLockInput, Unlocked
+from llamaherd.onhost.verbs import NoInput
 
 _SECONDS = 60
 _MOST_CHARACTERS = 200
@@ -83,4 +84,4 @@ class HostLock:
 
 def unlock_host(connect: Connect) -> Unlocked:
     """Break the lock of a host. Return the result. Raise RemoteError."""
-    return query_verb(Remote(connect), "llamaherd.reservation.unlock", UnlockInput(), Unlocked, _SECONDS)
+    return query_verb(Remote(connect), "llamaherd.reservation.unlock", NoInput(), Unlocked, _SECONDS)

@@ -1,4 +1,4 @@
-"""The program that runs on hosts: packed into one file, sent where it is missing, and given one document on stdin."""
+"""The programs that hosts get: one that is packed into one file and given a document on stdin, and the fetcher."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from llamaherd.layout import PROGRAMS
+from llamaherd.layout import FETCHER, LAUNCHER, PROGRAMS
 from llamaherd.onhost.document import VERSION, dump
+from llamaherd.plan import TextFile
 from llamaherd.render import render
 
 GO, SEND, MISSING = "llamaherd: go", "llamaherd: send", "llamaherd: no python3 on "
@@ -63,7 +64,7 @@ def packed_program(own_roles: Path | None = None) -> Program:
 
 def _sources(own_roles: Path | None) -> dict[str, bytes]:
     """Return the files in the zip: packages of roles are empty there, as only their `onhost` runs on hosts."""
-    # The program that fetches models is a package of its own on a host: see llamaherd/role/programs.py.
+    # The program that fetches models is a package of its own on a host: see `fetcher_files`.
     modules = [*(_PACKAGE / "onhost").glob("*.py"), _PACKAGE / "layout.py"]
     found = {each.relative_to(_PACKAGE.parent).as_posix(): each.read_bytes() for each in modules}
     ours = _PACKAGE.parent / "roles"
@@ -135,3 +136,42 @@ def parse_event(line: str) -> object:
         return json.loads(line) if line.startswith('{"event":') and len(line) <= _MOST_LINE else None
     except (ValueError, RecursionError):
         return None
+
+
+_LAUNCHER = f'''\
+#!/usr/bin/python3 -I
+"""Fetches, adopts and shares models; `--help` says how."""
+
+import sys
+
+sys.path.insert(0, "{FETCHER}")
+sys.dont_write_bytecode = True
+
+from llamaherd.onhost.fetch.main import main
+
+sys.exit(main())
+'''
+
+
+@cache
+def fetcher_files() -> tuple[TextFile, ...]:
+    """Return the fetcher's files as they are on a host. They are part of this version, not of a plan."""
+    modules = sorted((_PACKAGE / "onhost" / "fetch").glob("*.py"))
+    return (
+        TextFile(path=LAUNCHER, text=_LAUNCHER, mode="0755"),
+        TextFile(path=f"{FETCHER}/llamaherd/__init__.py", text=""),
+        TextFile(path=f"{FETCHER}/llamaherd/onhost/__init__.py", text=""),
+        *(
+            TextFile(path=f"{FETCHER}/llamaherd/onhost/fetch/{module.name}", text=module.read_text(encoding="utf-8"))
+            for module in modules
+        ),
+    )
+
+
+@cache
+def fetcher_hash() -> str:
+    """Return a sha256 that shows whether exactly these files are on a host and belong to root."""
+    named = [(f"./{PurePosixPath(file.path).relative_to(FETCHER)}", file) for file in fetcher_files()]
+    modes = sorted(f"{int(file.mode, 8):o} {file.owner} {name}\n" for name, file in named)
+    sums = sorted(f"{hashlib.sha256(file.text.encode()).hexdigest()}  {name}\n" for name, file in named)
+    return hashlib.sha256("".join([*modes, *sums]).encode()).hexdigest()

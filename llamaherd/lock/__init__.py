@@ -1,5 +1,6 @@
 """The lock: every moving name of the inventory, resolved once and written down for review."""
 
+from llamaherd.lock.apply import PlaceOf, stale
 from llamaherd.lock.entries import (
     Digest,
     HubUrl,
@@ -18,7 +19,6 @@ from llamaherd.lock.entries import (
     contradiction,
 )
 from llamaherd.lock.file import HEADER, VERSION, LockError, dumps, lock_held, read_lock_file, write_lock
-from llamaherd.lock.stale import PlaceOf, stale
 
 __all__ = [
     "HEADER",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from llamaherd.layout import ADDRESS_PROGRAM, GATEWAY_TALK, GATEWAY_UNIT, WAKE_PROGRAM
 from llamaherd.onhost.clients import QUERY_SECONDS, systemctl
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, System
-from llamaherd.onhost.verbs import Verb
+from llamaherd.onhost.verbs import NoInput, Verb
 
 TIMERS = "llamaherd-ready-"
 """The prefix of timers that undo a drain."""
@@ -23,11 +23,6 @@ _MOST_WHY = 200
 _MOST_ROWS = 10_000
 _USAGE = 2
 """The exit code of a program of another version, which lacks a command."""
-
-
-@dataclass(frozen=True)
-class StatusInput:
-    """Nothing: a host has one gateway."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +129,7 @@ class Held:
     held: bool
 
 
-def status(given: StatusInput, system: System) -> GatewayState:
+def status(given: NoInput, system: System) -> GatewayState:
     """Return the state of the gateway. Raise FailedError if there is no gateway, or it does not respond."""
     del given
     _require_program(system)
@@ -276,7 +271,7 @@ def _address(system: System) -> AddressRow | None:
 
 
 VERBS = {
-    "status": Verb(StatusInput, status),
+    "status": Verb(NoInput, status),
     "drain": Verb(DrainInput, drain),
     "ready": Verb(ReadyInput, ready),
     "renew": Verb(RenewInput, renew),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from llamaherd.layout import PAUSED
 from llamaherd.onhost.document import DocumentError, decode, parse_document
 from llamaherd.onhost.system import System
-from llamaherd.onhost.verbs import Verb
+from llamaherd.onhost.verbs import NoInput, Verb
 
 _MOST_BYTES = 1 << 12
 _MOST_SERVERS = 1000
@@ -22,11 +22,6 @@ class Pause:
     server: str
     since: float
     until: float
-
-
-@dataclass(frozen=True)
-class PausesInput:
-    """Nothing: all pauses are returned."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +59,11 @@ def _left(pause: Pause, system: System) -> float:
     return max(0.0, min(pause.until - system.clock(), pause.until - pause.since))
 
 
-def pauses(given: PausesInput, system: System) -> Pauses:
+def pauses(given: NoInput, system: System) -> Pauses:
     """Return all pauses of this host."""
     del given
     records = (read_pause(service, system) for service in system.names(str(PAUSED))[:_MOST_SERVERS])
     return Pauses({pause.server: _left(pause, system) for pause in records if pause})
 
 
-VERBS = {"read": Verb(PausesInput, pauses)}
+VERBS = {"read": Verb(NoInput, pauses)}

@@ -16,7 +16,7 @@ from llamaherd.onhost.releases import note_begin
 from llamaherd.onhost.services import locked
 from llamaherd.onhost.system import POLL_SECONDS, FailedError, HeldError, LockFile, System
 from llamaherd.onhost.undo import Guard, guard_waits, start_guard, stop_guard
-from llamaherd.onhost.verbs import Verb
+from llamaherd.onhost.verbs import NoInput, Verb
 
 BEAT_SECONDS = 15
 """Seconds between two empty lines of a verb that waits, or whose programs take long."""
@@ -133,11 +133,6 @@ class RunLockInput:
 
 
 @dataclass(frozen=True)
-class UnlockInput:
-    """Nothing: a host has one such lock."""
-
-
-@dataclass(frozen=True)
 class Unlocked:
     """The result of `unlock`: the lock was free, it was broken, or its holder could not be ended."""
 
@@ -202,7 +197,7 @@ def _kept(lock: LockFile, given: RunLockInput) -> FailedError:
     )
 
 
-def unlock(given: UnlockInput, system: System) -> Unlocked:
+def unlock(given: NoInput, system: System) -> Unlocked:
     """Break the lock of the host: kill the process that holds it."""
     del given
     with system.lock_file(_RUN) as lock:
@@ -338,7 +333,7 @@ def restore_limits(given: RestoreInput, system: System) -> None:
 VERBS = {
     "hold_measurement": Verb(MeasurementLockInput, hold_measurement),
     "hold_run": Verb(RunLockInput, hold_run),
-    "unlock": Verb(UnlockInput, unlock),
+    "unlock": Verb(NoInput, unlock),
     "hold_limits": Verb(LimitsInput, hold_limits),
     "restore_limits": Verb(RestoreInput, restore_limits),
 }

@@ -18,7 +18,7 @@ from llamaherd.onhost.hardware import parse_number
 from llamaherd.onhost.pauses import left_of
 from llamaherd.onhost.reservation import run_holder
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, Ended, FailedError, System
-from llamaherd.onhost.verbs import Verb
+from llamaherd.onhost.verbs import NoInput, Verb
 
 HTTP_SECONDS = 2.0
 """The limit for one response: ik_llama.cpp responds to no client while it reads a prompt."""
@@ -451,7 +451,7 @@ class Gateway:
     def run(self) -> None:
         """Query it."""
         try:
-            self.found, self.error = gateway.status(gateway.StatusInput(), self._system), None
+            self.found, self.error = gateway.status(NoInput(), self._system), None
         except FailedError as error:
             self.error = GatewayError(error.message, error.fix)
 

@@ -24,6 +24,11 @@ Input = TypeVar("Input")
 
 
 @dataclass(frozen=True)
+class NoInput:
+    """The input of a verb that needs none."""
+
+
+@dataclass(frozen=True)
 class Verb(Generic[Input]):
     """A verb on a host: the type of its input, and the function that runs it and returns its result."""
 

@@ -188,14 +188,9 @@ class Shard:
 
 @dataclass(frozen=True)
 class EstimateRequest:
-    """One run of the tool for an instance; `path` is the argument that stands for the model."""
+    """One run of the tool for an instance."""
 
-    name: str
-    model: str
-    build: str
-    path: str
-    environment: tuple[str, ...]
-    arguments: tuple[str, ...]
+    given: InstanceInput
     held: InstanceMemory
     """The same by arithmetic, with what the tool does not count."""
 
@@ -212,15 +207,15 @@ def query_engines(rig: Rig, plan: Plan, lock: Lock, remote: Remote) -> EngineEst
         else:
             open_.append(asked)
     runs = _runs(remote, plan, open_, {}) if open_ else {}
-    absent = [each for each in open_ if is_absent(each.name, runs)]
-    shards, failed = headers(plan, {each.model for each in absent})
-    brought = [each for each in absent if each.model in shards]
+    absent = [each for each in open_ if is_absent(each.given.name, runs)]
+    shards, failed = headers(plan, {each.given.model for each in absent})
+    brought = [each for each in absent if each.given.model in shards]
     again = _runs(remote, plan, brought, shards) if brought else {}
     for each in open_:
-        if each.model in failed and each in absent:
-            found[each.name] = failed[each.model]
+        if each.given.model in failed and each in absent:
+            found[each.given.name] = failed[each.given.model]
         else:
-            found[each.name] = judge_run(rig, each, again if each in brought else runs)
+            found[each.given.name] = judge_run(rig, each, again if each in brought else runs)
     return {planned.name: found[planned.name] for planned in plan.instances}
 
 
@@ -246,22 +241,22 @@ def estimate_request(facts: RigFacts, plan: Plan, planned: InstancePlan) -> Esti
         arguments = tool_arguments(known.memory.placement, planned.model_path)
     except ValueError as error:
         return str(error)
-    return EstimateRequest(
+    given = InstanceInput(
         name=planned.name,
         model=planned.model,
         build=build.folder,
         path=planned.model_path,
         environment=tuple(f"{key}={value}" for key, value in server_environment(facts.rig, outside, build).items()),
         arguments=arguments,
-        held=known.memory,
     )
+    return EstimateRequest(given, known.memory)
 
 
 def estimate_input(
-    plan: Plan, questions: Iterable[EstimateRequest], hollow: Mapping[str, tuple[Shard, ...]]
+    plan: Plan, requests: Iterable[EstimateRequest], hollow: Mapping[str, tuple[Shard, ...]]
 ) -> EstimateInput:
     """Return the input of the tool; `hollow` contains the shards of models that may be absent from the host."""
-    asked = tuple(questions)
+    instances = tuple(each.given for each in requests)
     models = tuple(
         ModelInput(
             name=model.name,
@@ -271,10 +266,7 @@ def estimate_input(
             headers=tuple(HeaderInput(each.name, each.size, each.packed) for each in hollow.get(model.name, ())),
         )
         for model in plan.models
-        if model.name in {each.model for each in asked}
-    )
-    instances = tuple(
-        InstanceInput(each.name, each.model, each.build, each.path, each.environment, each.arguments) for each in asked
+        if model.name in {each.model for each in instances}
     )
     return EstimateInput(models, instances, TOOL, TOOL_SECONDS, ASK_USER)
 
@@ -286,11 +278,11 @@ def is_absent(name: str, runs: Mapping[str, ToolRun]) -> bool:
 
 def judge_run(rig: Rig, asked: EstimateRequest, runs: Mapping[str, ToolRun]) -> Estimate | str:
     """Return the memory of one instance by the tool, or a sentence with the reason why it is unknown."""
-    run = runs.get(asked.name, ToolRun("absent"))
+    run = runs.get(asked.given.name, ToolRun("absent"))
     if run.state == "unbuilt":
         return f"engine `{asked.held.instance.engine}` is not built on {rig.rig} yet: run `herd up {rig.rig}`"
     if run.state == "absent":
-        return f"model `{asked.model}` is not on {rig.rig}, which is not set up yet: run `herd up {rig.rig}`"
+        return f"model `{asked.given.model}` is not on {rig.rig}, which is not set up yet: run `herd up {rig.rig}`"
     if run.code != 0:
         return _failure(run.code, run.log)
     held = asked.held

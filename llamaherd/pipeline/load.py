@@ -18,8 +18,7 @@ from llamaherd.host.remote import AT_ONCE, NoPythonError, Remote, RemoteError
 from llamaherd.inventory.api_keys import ServerKey, UnmadeKey, make_key, with_server_keys
 from llamaherd.inventory.schema import Fleet, Rig
 from llamaherd.layout import KEYS
-from llamaherd.lock.apply import NotLockedError
-from llamaherd.lock.stale import NOT_LOCKED
+from llamaherd.lock.apply import NOT_LOCKED, NotLockedError
 from llamaherd.onhost.files import KeysFound, KeysInput
 from llamaherd.pipeline.discovery import INVENTORY, find_fleet
 from llamaherd.pipeline.fleet_files import (

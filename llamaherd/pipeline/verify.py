@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from llamaherd.host import protocol
-from llamaherd.host.program import request
+from llamaherd.host.program import fetcher_files, request
 from llamaherd.host.remote import Remote
 from llamaherd.host.responses import ProbeOutputs
 from llamaherd.inventory.schema import Rig
@@ -18,7 +18,6 @@ from llamaherd.onhost.verification import Probe, VerifyInput, VerifyResult
 from llamaherd.pipeline.inspection import program_for
 from llamaherd.plan import Plan, TextFile
 from llamaherd.role.dial import reached
-from llamaherd.role.programs import programs
 from llamaherd.role.reach import Reach, doors, walls
 from llamaherd.role.report import Check, Report, chat_seconds
 from llamaherd.role.role import Judging, Role, Verified
@@ -31,7 +30,7 @@ _NAMED = 3
 
 def shipped_files(plan: Plan, roles: Sequence[Role]) -> dict[str, TextFile]:
     """Return every file that herd alone writes, by path: without files such as a repository's entry."""
-    return {file.path: file for file in (*(file for role in roles for file in role.brings(plan)), *programs())}
+    return {file.path: file for file in (*(file for role in roles for file in role.brings(plan)), *fetcher_files())}
 
 
 def shipped_paths(plan: Plan, roles: Sequence[Role]) -> list[str]:

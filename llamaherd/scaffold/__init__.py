@@ -1,30 +1,100 @@
-"""The files of `herd init`: the folder of a fleet, and the file of a rig from an inspection of its host."""
+"""The files of `herd init`: a fleet folder, and a rig from an inspection of its host, with a model that fits."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import yaml
 from pydantic import ValidationError
 
+from llamaherd.diagnostics.findings import UserError
+from llamaherd.gguf.header import Header
 from llamaherd.inventory.inheritance import DEFAULTS
 from llamaherd.inventory.json_schema import SCHEMAS, schema_text
 from llamaherd.inventory.schema import LOCAL, Connect, Rig
 from llamaherd.inventory.yaml_file import parse_yaml
+from llamaherd.memory.facts import rig_facts
 from llamaherd.onhost.hardware import FoundHost
 from llamaherd.pipeline.fleet_files import is_fleet_file
 from llamaherd.reference.toolchains import GLIBC
 from llamaherd.render import render
 from llamaherd.resources import EXAMPLES
 from llamaherd.scaffold.hardware import ScaffoldError, WrittenGpu, written_gpus
-from llamaherd.scaffold.proposal import SMALL, Proposal
 from llamaherd.text.numbers import show_size
 from llamaherd.text.quoting import Written, yaml_value
+
+_SPARE_DISK = 20 * 10**9
+"""Bytes of the disk that stay free for the engine's build and its CUDA toolkit."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A model to start with: its name in the rig, its repository and quant, and how its instance runs.
+
+    `least` is the memory in MiB below which a GPU is too small for the file: its header is not read then. `on_gpu` is
+    False if the instance runs on the CPU.
+    """
+
+    name: str
+    hf: str
+    quant: str
+    context: int
+    mtp: int = 0
+    least: int = 0
+    on_gpu: bool = True
+
+    @property
+    def on_hub(self) -> str:
+        """The model as `herd fit` names it."""
+        return f"{self.hf}:{self.quant}"
+
+
+SMALL = Proposal("gemma", "bartowski/google_gemma-3-4b-it-GGUF", "Q4_K_M", context=8192)
+"""The model of a host without a large GPU, or without a hub."""
+
+# Files of 22.4 and 17.2 GB, whose speeds are in docs/rigs/wsl.md and docs/rigs/one.md.
+LARGE = (
+    Proposal("35b", "unsloth/Qwen3.6-35B-A3B-MTP-GGUF", "UD-Q4_K_XL", context=32_768, mtp=2, least=22_000),
+    Proposal("35b", "unsloth/Qwen3.6-35B-A3B-MTP-GGUF", "UD-Q3_K_XL", context=32_768, mtp=2, least=17_000),
+)
+
+ReadHeader = Callable[[str], Header]
+"""Returns the header of `OWNER/NAME:QUANT`. Raises UserError."""
+
+
+def propose_model(
+    found: FoundHost, make_rig: Callable[[Proposal], Rig], read_header: ReadHeader, say: Callable[[str], None]
+) -> Proposal:
+    """Return the first model that fits the host, from the largest to the smallest; SMALL if no header can be read.
+
+    `make_rig` returns the rig with a proposal, whose memory is then calculated as `herd check` does.
+    """
+    gpus = written_gpus(found)
+    largest = max((gpu.memory for gpu in gpus), default=0) if all(gpu.known for gpu in gpus) else 0
+    tried = [each for each in LARGE if largest >= each.least]
+    try:
+        for each in (*tried, *([SMALL] if largest else [])):
+            say(f"reading the header of {each.on_hub}")
+            header = read_header(each.on_hub)
+            if fits_rig(make_rig(each), header, found.free):
+                return each
+    except UserError as error:
+        say(f"proposing the small model {SMALL.on_hub}: {error.message}")
+        return SMALL
+    return replace(SMALL, on_gpu=False)
+
+
+def fits_rig(rig: Rig, header: Header, free: int) -> bool:
+    """Return whether the only instance of a rig fits its GPUs, its RAM and so many bytes of its disk (0: unknown)."""
+    (sized,) = rig_facts(rig, dict.fromkeys(rig.models, header)).sized.values() or (None,)
+    weights = sum(tensor.bytes for tensor in header.each)
+    return sized is not None and sized.fit.fits and (not free or weights + _SPARE_DISK <= free)
+
 
 _SOLD = (1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 384, 512, 768, 1024, 1536)
 """GB of memory that machines are sold with."""

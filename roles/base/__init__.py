@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import get_args
 
+from llamaherd.host.program import fetcher_files, fetcher_hash
 from llamaherd.host.responses import ProbeOutputs
 from llamaherd.host.state import HostState, StatePart, SystemState, WslState
 from llamaherd.inventory import wsl_files
@@ -17,7 +18,6 @@ from llamaherd.reference.cards import is_pci_address
 from llamaherd.role.apt import install_changes
 from llamaherd.role.changes import Action, Change, RunVerb, file_differences, file_differs, write_on_host
 from llamaherd.role.preflight import PreflightRow, Refusal, comma_list
-from llamaherd.role.programs import fingerprint, programs
 from llamaherd.role.report import Check
 from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
 from llamaherd.text.numbers import parse_mode, parse_whole, show_size
@@ -358,9 +358,9 @@ def _base(plan: Plan, state: HostState) -> Iterator[Change]:
         names = ", ".join(file.path for file in changed)
         how = write_on_host(changed, "writing shared files")
         yield Change("update", "programs", names, file_differences(changed, state), how)
-    if BaseState.of(state).fetcher != fingerprint():
+    if BaseState.of(state).fetcher != fetcher_hash():
         # All anew: a module that is left over from another version could be imported.
-        how = write_on_host(programs(), "writing the program that fetches models", remove=[str(FETCHER)])
+        how = write_on_host(fetcher_files(), "writing the program that fetches models", remove=[str(FETCHER)])
         why = ("its files are not those of this version" if BaseState.of(state).fetcher else "it is not there",)
         yield Change("update", "programs", str(FETCHER), why, how)
 

@@ -186,11 +186,6 @@ def _passwords(names: tuple[str, ...], system: System) -> tuple[str, ...]:
     return tuple(row[0] for row in rows if row[0] in names and len(row) > 1 and row[1][:1] not in ("!", "*"))
 
 
-def _folders(paths: tuple[str, ...], system: System) -> dict[str, FolderFound]:
-    found = ((path, system.entry(path)) for path in paths)
-    return {path: FolderFound(each.mode & 0o777, each.owner) for path, each in found if each}
-
-
 def _fingerprint(folder: str, system: System) -> str:
     """Return the hash of the fetcher's files with their permissions and owners, as the plan has it."""
     files = dict(_files(folder, "", system))

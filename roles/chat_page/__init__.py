@@ -16,6 +16,7 @@ from llamaherd.inventory.schema.fleet_file import Chat, Gateway
 from llamaherd.layout import CHAT, CHAT_CONTAINER, CHAT_DATA, CHAT_USER
 from llamaherd.lock import Lock
 from llamaherd.lock.apply import pinned_image
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import PAGE_ASKS, ChatPlan, Estimate, Plan, TextFile, digest
 from llamaherd.plan.server import Endpoint
@@ -25,7 +26,7 @@ from llamaherd.role.preflight import Refusal, is_port_taken, port_refusal
 from llamaherd.role.report import Check
 from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
 from llamaherd.text.quoting import url_host
-from roles.chat_page.onhost import ApplyInput, Found, InspectInput, RemoveInput
+from roles.chat_page.onhost import ApplyInput, Found
 
 INSIDE = "/run/llamaherd"
 """Where its container finds keys."""
@@ -141,9 +142,9 @@ class ChatState(Found, StatePart):
     """The chat page."""
 
 
-def inspection_input(plan: Plan) -> InspectInput | None:
+def inspection_input(plan: Plan) -> NoInput | None:
     """Return what to inspect, also where the fleet has its chat page elsewhere by now."""
-    return InspectInput() if plan.of_fleet else None
+    return NoInput() if plan.of_fleet else None
 
 
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
@@ -212,7 +213,7 @@ def chat_leftovers(plan: Plan, state: HostState) -> list[Change]:
     if plan.chat or not ChatState.of(state).there:
         return []
     why = ("this rig has no chat page any more",)
-    how = RunVerb("chat_page.remove", RemoveInput(), "ending the chat page")
+    how = RunVerb("chat_page.remove", NoInput(), "ending the chat page")
     return [Change("remove", "chat page", CHAT_CONTAINER, why, how)]
 
 

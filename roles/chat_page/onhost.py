@@ -11,7 +11,7 @@ from llamaherd.onhost.clients import docker, ensure_docker, pull_image, query_do
 from llamaherd.onhost.files import WrittenFile, write_files
 from llamaherd.onhost.services import forget_fingerprints, last_lines, locked, record_fingerprints
 from llamaherd.onhost.system import FailedError, System
-from llamaherd.onhost.verbs import Verb
+from llamaherd.onhost.verbs import NoInput, Verb
 
 LOG = str(CHAT_LOG)
 COMPOSE = str(CHAT / "compose.yaml")
@@ -40,11 +40,6 @@ class ApplyInput:
     compose: WrittenFile
     seconds: int
     """How long it may take until it is healthy."""
-
-
-@dataclass(frozen=True)
-class RemoveInput:
-    """A chat page that is not declared any more."""
 
 
 def apply(given: ApplyInput, system: System) -> None:
@@ -125,7 +120,7 @@ def _accept(system: System) -> None:
     system.remove(BEFORE)
 
 
-def remove(_: RemoveInput, system: System) -> None:
+def remove(_: NoInput, system: System) -> None:
     """Remove the chat page. The folder goes last: the next run finds by it what is left. What users wrote stays."""
     with locked(system, "removing the chat page"):
         if docker(system, "inspect", "--type", "container", CHAT_CONTAINER).ok:
@@ -139,11 +134,6 @@ def remove(_: RemoveInput, system: System) -> None:
         system.remove(str(CHAT))
         if system.entry(str(CHAT_DATA)):
             system.report(f"accounts and conversations stay in {CHAT_DATA}")
-
-
-@dataclass(frozen=True)
-class InspectInput:
-    """Also where no chat page is declared any more."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +156,7 @@ class Found:
     page: PageState | None = None
 
 
-def inspect(_: InspectInput, system: System) -> Found:
+def inspect(_: NoInput, system: System) -> Found:
     """Inspect the chat page's folder and container."""
     if system.entry(str(CHAT)) is None:
         return Found()
@@ -186,4 +176,4 @@ def inspect(_: InspectInput, system: System) -> Found:
     )
 
 
-VERBS = {"inspect": Verb(InspectInput, inspect), "apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}
+VERBS = {"inspect": Verb(NoInput, inspect), "apply": Verb(ApplyInput, apply), "remove": Verb(NoInput, remove)}

@@ -15,6 +15,7 @@ from llamaherd.host.state import HostState, StatePart
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import PINNED
 from llamaherd.onhost.document import Secret
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import ContainerToolkitPlan, Estimate, Plan, RuntimePlan, TextFile
 from llamaherd.plan.devices import cdi_devices
 from llamaherd.reference.packages import COMPOSE_PACKAGES
@@ -35,7 +36,6 @@ from llamaherd.role.role import Inspection, Planning, PlanPart, Role, Task
 from llamaherd.text.numbers import parse_whole
 from roles.container_runtime.onhost import (
     UNDO,
-    ConfirmInput,
     Found,
     InspectInput,
     InstallInput,
@@ -345,7 +345,7 @@ def _disarmed(docker: DockerState) -> list[Change]:
         return []
     why = "an earlier run has changed it, and no new login has succeeded since"
     undone = "Docker is as it was before that run"
-    how = guarded_verb("container_runtime.confirm", ConfirmInput(), "logging in again", name=UNDO, undone=undone)
+    how = guarded_verb("container_runtime.confirm", NoInput(), "logging in again", name=UNDO, undone=undone)
     return [Change("update", "service", "docker", (why,), how)]
 
 

@@ -21,7 +21,7 @@ from llamaherd.onhost.files import WrittenFile, is_file, resolve, write_files
 from llamaherd.onhost.services import journal, last_lines, locked, show_units
 from llamaherd.onhost.system import FailedError, System, UnknownStateError
 from llamaherd.onhost.undo import arm, arm_within, forget_undone, stop_timer, undoing
-from llamaherd.onhost.verbs import Verb
+from llamaherd.onhost.verbs import NoInput, Verb
 
 UNDO = "docker"
 """The name of the undo of all changes here."""
@@ -67,11 +67,6 @@ class UndoInstallInput:
     """The network bridges that there were before Docker started."""
 
     bridges: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ConfirmInput:
-    """Nothing is changed: the login after it disarms what an earlier run has armed."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +160,7 @@ def undo_install(given: UndoInstallInput, system: System) -> None:
                 system.run(["ip", "link", "delete", each])
 
 
-def confirm(_: ConfirmInput, __: System) -> None:
+def confirm(_: NoInput, __: System) -> None:
     """Change nothing: the login that follows disarms the undo of an earlier run."""
 
 
@@ -561,7 +556,7 @@ VERBS = {
     "inspect": Verb(InspectInput, inspect),
     "install": Verb(InstallInput, install),
     "undo_install": Verb(UndoInstallInput, undo_install),
-    "confirm": Verb(ConfirmInput, confirm),
+    "confirm": Verb(NoInput, confirm),
     "wire": Verb(WireInput, wire),
     "undo_wiring": Verb(UndoWiringInput, undo_wiring),
     "install_toolkit": Verb(ToolkitInput, install_toolkit),

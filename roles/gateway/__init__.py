@@ -24,6 +24,7 @@ from llamaherd.inventory.schema.fleet_file import (
     split_served,
 )
 from llamaherd.layout import GATEWAY, GATEWAY_FIGURES_PORT, GATEWAY_RUN, GATEWAY_TALK, GATEWAY_UNIT, GATEWAY_USER, UNITS
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import (
     Estimate,
     GatewayFigures,
@@ -56,7 +57,7 @@ from roles.gateway.config import (
     spec_of,
     waker,
 )
-from roles.gateway.onhost import ApplyInput, Found, How, InspectInput, RemoveInput
+from roles.gateway.onhost import ApplyInput, Found, How, InspectInput
 from roles.gateway.verify import judge, probes
 
 PACKAGE = "haproxy"
@@ -332,7 +333,7 @@ def gateway_leftovers(plan: Plan, state: HostState) -> list[Change]:
     if plan.gateway or GatewayState.of(state).unit is None:
         return []
     why = ("this rig is not declared as a gateway",)
-    how = RunVerb("gateway.remove", RemoveInput(), "ending the gateway")
+    how = RunVerb("gateway.remove", NoInput(), "ending the gateway")
     return [Change("remove", "gateway", GATEWAY_UNIT, why, how)]
 
 

@@ -22,7 +22,7 @@ from llamaherd.onhost.services import (
     runs_unchanged,
 )
 from llamaherd.onhost.system import FailedError, System
-from llamaherd.onhost.verbs import Verb
+from llamaherd.onhost.verbs import NoInput, Verb
 
 HAPROXY = "/usr/sbin/haproxy"
 PACKAGE_UNIT = "haproxy.service"
@@ -61,11 +61,6 @@ class ApplyInput:
     """Whether the unused unit of HAProxy's package runs."""
 
 
-@dataclass(frozen=True)
-class RemoveInput:
-    """A gateway that is not declared any more."""
-
-
 def apply(given: ApplyInput, system: System) -> None:
     """Apply the planned gateway. Raise FailedError if it does not run; the previous one is restored then."""
     with locked(system, "applying the gateway"):
@@ -76,7 +71,7 @@ def apply(given: ApplyInput, system: System) -> None:
         apply_configuration(system, SERVICE, Haproxy(given, system), given.files, given.outside, fingerprints)
 
 
-def remove(_: RemoveInput, system: System) -> None:
+def remove(_: NoInput, system: System) -> None:
     """Remove the gateway, with its keys."""
     with locked(system, "removing the gateway"):
         folders = [f"{GATEWAY}{each}" for each in ("", ".new", ".old")]
@@ -158,4 +153,4 @@ def _running(system: System) -> RunningState | None:
     return RunningState(spec, int(port) if port.isdigit() else None, words[1] == "same")
 
 
-VERBS = {"inspect": Verb(InspectInput, inspect), "apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}
+VERBS = {"inspect": Verb(InspectInput, inspect), "apply": Verb(ApplyInput, apply), "remove": Verb(NoInput, remove)}

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from llamaherd.host.state import GpusState, HostState, find_gpu
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.hardware import PciGpu
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import GpuPlan, Plan
 from llamaherd.plan.devices import gpu_ref
 from llamaherd.reference.cards import (
@@ -23,7 +24,7 @@ from llamaherd.reference.cards import (
 from llamaherd.role.preflight import PreflightRow, Refusal
 from llamaherd.role.role import Inspection, Planning, PlanPart, Role
 from llamaherd.text.numbers import whole_number
-from roles.gpus.onhost import Found, InspectInput
+from roles.gpus.onhost import Found
 
 _PASSED_ON = "vfio-pci"
 """The driver that keeps a GPU for a virtual machine."""
@@ -47,9 +48,9 @@ def declared_gpus(rig: Rig) -> tuple[GpuPlan, ...]:
     )
 
 
-def inspection_input(plan: Plan) -> InspectInput | None:
+def inspection_input(plan: Plan) -> NoInput | None:
     """Return what to inspect, where it matters which GPU is which, or what a GPU is limited to."""
-    return InspectInput() if plan.has_cards and (plan.power or any(each.at for each in plan.cards)) else None
+    return NoInput() if plan.has_cards and (plan.power or any(each.at for each in plan.cards)) else None
 
 
 def state_parts(found: Found) -> tuple[GpusState]:

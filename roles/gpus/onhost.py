@@ -6,15 +6,10 @@ from dataclasses import dataclass
 
 from llamaherd.onhost.hardware import FIELDS, GpuState, parse_gpu
 from llamaherd.onhost.system import NOT_STARTED, FailedError, System
-from llamaherd.onhost.verbs import Verb
+from llamaherd.onhost.verbs import NoInput, Verb
 
 _SECONDS = 12
 """A driver that hangs blocks every process that queries it."""
-
-
-@dataclass(frozen=True)
-class InspectInput:
-    """All GPUs."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +20,7 @@ class Found:
     problem: str = ""
 
 
-def inspect(_: InspectInput, system: System) -> Found:
+def inspect(_: NoInput, system: System) -> Found:
     """Query NVIDIA's driver for its GPUs."""
     query = ["nvidia-smi", "--format=csv,noheader,nounits", f"--query-gpu={','.join(FIELDS)}"]
     ended = system.run(query, seconds=_SECONDS)
@@ -39,4 +34,4 @@ def inspect(_: InspectInput, system: System) -> Found:
         raise FailedError(f"nvidia-smi prints what cannot be read: {error}", "see `nvidia-smi` on the host") from None
 
 
-VERBS = {"inspect": Verb(InspectInput, inspect)}
+VERBS = {"inspect": Verb(NoInput, inspect)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.state import HostState, PackageState, RefusedDriver
 from llamaherd.layout import DRIVER_BEFORE, DRIVER_UNDO, DRIVER_UNDO_UNIT, UNITS
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import DriverPlan, Plan, TextFile
 from llamaherd.reference.packages import (
     DESKTOP_DRIVER,
@@ -17,7 +18,7 @@ from llamaherd.reference.packages import (
 from llamaherd.render import render
 from llamaherd.role.apt import NVIDIA, repository_changes
 from llamaherd.role.changes import Change, RebootHost, RunVerb, file_differences, written_files
-from roles.nvidia_driver.onhost.booting import LoadInput, NothingInput, RebootedInput, RebootInput
+from roles.nvidia_driver.onhost.booting import LoadInput, RebootedInput, RebootInput
 from roles.nvidia_driver.onhost.packages import VERSION, ComponentsInput, Driver, InstallInput
 from roles.nvidia_driver.onhost.simulation import Names
 from roles.nvidia_driver.onhost.undo import DOCUMENT, UndoInput, WayBack
@@ -198,7 +199,7 @@ def reboot(driver: str, kernel: str, *, kept: bool) -> RebootHost:
     """Return a reboot into the next kernel, which loads the driver. `kept`: it may take two boots."""
     return RebootHost(
         ask=RunVerb("nvidia_driver.booting.reboot", RebootInput(driver, kernel)),
-        back=RunVerb("nvidia_driver.booting.require_booted", NothingInput()),
+        back=RunVerb("nvidia_driver.booting.require_booted", NoInput()),
         after=RunVerb("nvidia_driver.booting.require_driver", RebootedInput(driver)),
         extra=BACK_SECONDS if kept else 0,
     )

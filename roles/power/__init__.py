@@ -12,13 +12,14 @@ from llamaherd.host.state import HostState, StatePart, find_gpu
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_TABLE, POWER_UNIT, UNITS, service_of
 from llamaherd.onhost.hardware import GpuState
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import Estimate, GpuPower, Plan, PowerPlan, TextFile
 from llamaherd.plan.devices import declared_power
 from llamaherd.render import render
 from llamaherd.role.changes import Change, RunVerb, file_differences, file_differs, written_files
 from llamaherd.role.preflight import PreflightRow, Refusal
 from llamaherd.role.role import Inspection, Planning, PlanPart, Role, Task
-from roles.power.onhost import ApplyInput, Found, InspectInput, RemoveInput, UnitState
+from roles.power.onhost import ApplyInput, Found, InspectInput, UnitState
 from roles.power.verify import judge, probes
 
 ROUNDING = 1
@@ -218,7 +219,7 @@ def power_leftovers(plan: Plan, state: HostState) -> list[Change]:
     """Give all GPUs their defaults back where nothing is declared of them any more."""
     if plan.power or PowerState.of(state).unit is None:
         return []
-    how = RunVerb("power.remove", RemoveInput(), "giving GPUs their own power limits, clocks and fan speeds again")
+    how = RunVerb("power.remove", NoInput(), "giving GPUs their own power limits, clocks and fan speeds again")
     return [Change("remove", "power", POWER_UNIT, ("nothing is declared of any GPU",), how)]
 
 

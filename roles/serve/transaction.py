@@ -11,8 +11,7 @@ from llamaherd.layout import service_of, unit_user
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.onhost.servers import Refused, ServingState
 from llamaherd.plan import RAM, InstancePlan, MemberPlan, digest
-from llamaherd.plan.instance import lowest_speed
-from llamaherd.plan.task import planned_task, task_path
+from llamaherd.plan.instance import lowest_speed, planned_task, task_path
 from llamaherd.role.report import PROMPT, chat_seconds
 from roles.serve.onhost.model import CandidateInput, GpuNeed, ReplacedServer, Room, Server, SwitchInput
 from roles.serve.state import ServeState

@@ -11,6 +11,7 @@ from llamaherd.host.responses import ProbeOutputs
 from llamaherd.host.state import HostState, StatePart
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import SUSPEND_PROGRAM, SUSPEND_TABLE, SUSPEND_TIMER, SUSPEND_UNIT, UNITS
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Estimate, InstancePlan, Plan, SuspendPlan, TextFile
 from llamaherd.render import render
@@ -18,7 +19,7 @@ from llamaherd.role.changes import Action, Change, RunVerb, file_differences, wr
 from llamaherd.role.report import Check, service_check
 from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
 from llamaherd.text.numbers import show_hours
-from roles.suspend.onhost import ApplyInput, Found, InspectInput, RemoveInput
+from roles.suspend.onhost import ApplyInput, Found
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,9 @@ def _server(instance: InstancePlan) -> dict[str, object]:
     }
 
 
-def inspection_input(plan: Plan) -> InspectInput | None:
+def inspection_input(plan: Plan) -> NoInput | None:
     """Return what to inspect, also where the host no longer suspends."""
-    return None if plan.wsl else InspectInput()
+    return None if plan.wsl else NoInput()
 
 
 def suspend_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -85,7 +86,7 @@ def suspend_leftovers(plan: Plan, state: HostState) -> list[Change]:
     """Return the change that removes the timer where the host no longer suspends."""
     if plan.suspend or not SuspendState.of(state).timer:
         return []
-    how = RunVerb("suspend.remove", RemoveInput(), "ending the suspend of the host")
+    how = RunVerb("suspend.remove", NoInput(), "ending the suspend of the host")
     return [Change("remove", "suspend", SUSPEND_TIMER, ("the rig has no `suspend` any more",), how)]
 
 

@@ -11,6 +11,7 @@ from llamaherd.host.state import HostState, StatePart
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.fleet_file import Gateway
 from llamaherd.layout import ADDRESS, ADDRESS_PROGRAM, ADDRESS_RUN, ADDRESS_UNIT, ASK_USER, GATEWAY_UNIT, UNITS
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Estimate, Plan, TextFile, VirtualAddressPlan, digest
 from llamaherd.plan.server import Endpoint
@@ -21,7 +22,7 @@ from llamaherd.role.reach import Network, networks
 from llamaherd.role.report import Check, restart_reasons, service_check, unit_problems
 from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
 from llamaherd.text.quoting import url_host
-from roles.virtual_address.onhost import ApplyInput, Found, InspectInput, RemoveInput
+from roles.virtual_address.onhost import ApplyInput, Found
 
 PACKAGES = frozenset({"iproute2", "keepalived"})
 ROUTER = 117
@@ -104,9 +105,9 @@ class AddressState(Found, StatePart):
     """The unit that runs keepalived."""
 
 
-def inspection_input(plan: Plan) -> InspectInput | None:
+def inspection_input(plan: Plan) -> NoInput | None:
     """Return what to inspect, also where the fleet has no virtual address by now."""
-    return InspectInput() if plan.of_fleet else None
+    return NoInput() if plan.of_fleet else None
 
 
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
@@ -177,7 +178,7 @@ def address_leftovers(plan: Plan, state: HostState) -> list[Change]:
     if plan.virtual_address or AddressState.of(state).unit is None:
         return []
     why = ("this rig has no virtual address any more",)
-    how = RunVerb("virtual_address.remove", RemoveInput(), "ending the virtual address")
+    how = RunVerb("virtual_address.remove", NoInput(), "ending the virtual address")
     return [Change("remove", _KIND, ADDRESS_UNIT, why, how)]
 
 

@@ -20,7 +20,7 @@ from llamaherd.onhost.services import (
     restart_units,
 )
 from llamaherd.onhost.system import FailedError, System
-from llamaherd.onhost.verbs import Verb
+from llamaherd.onhost.verbs import NoInput, Verb
 
 KEEPALIVED = "/usr/sbin/keepalived"
 NEW = f"{ADDRESS}.new"
@@ -40,11 +40,6 @@ class ApplyInput:
     unit: WrittenFile
     restart: bool
     """Whether keepalived restarts, which moves the address."""
-
-
-@dataclass(frozen=True)
-class RemoveInput:
-    """A virtual address that is not declared any more."""
 
 
 def apply(given: ApplyInput, system: System) -> None:
@@ -86,15 +81,10 @@ def _check(given: ApplyInput, system: System) -> None:
         raise FailedError(message, "report this as a fault in llamaherd", log)
 
 
-def remove(_: RemoveInput, system: System) -> None:
+def remove(_: NoInput, system: System) -> None:
     """Remove the virtual address."""
     with locked(system, "removing the virtual address"):
         remove_service(system, [ADDRESS_UNIT], [str(ADDRESS), NEW, str(ADDRESS_PROGRAM)])
-
-
-@dataclass(frozen=True)
-class InspectInput:
-    """Also where no virtual address is declared any more."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +94,9 @@ class Found:
     unit: ServiceState | None = None
 
 
-def inspect(_: InspectInput, system: System) -> Found:
+def inspect(_: NoInput, system: System) -> Found:
     """Inspect the unit that runs keepalived."""
     return Found(find_services([ADDRESS_UNIT], system).get(ADDRESS_UNIT))
 
 
-VERBS = {"inspect": Verb(InspectInput, inspect), "apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove)}
+VERBS = {"inspect": Verb(NoInput, inspect), "apply": Verb(ApplyInput, apply), "remove": Verb(NoInput, remove)}

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from llamaherd.host.responses import ProbeOutputs
 from llamaherd.host.state import HostState, StatePart
 from llamaherd.layout import GATEWAY_USER, UNITS, WAKE_PROGRAM, WAKE_RUN, WAKE_SOCKET, WAKE_TABLE, WAKE_UNIT
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Estimate, GatewayPlan, Plan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunVerb, file_differences, file_differs, written_files
 from llamaherd.role.report import Check, service_check
 from llamaherd.role.role import Inspection, Judging, Role, Task, Verified
-from roles.wake.onhost import ApplyInput, Found, InspectInput, RemoveInput
+from roles.wake.onhost import ApplyInput, Found
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ def wake_files(made: GatewayPlan | None) -> tuple[TextFile, ...]:
     )
 
 
-def inspection_input(plan: Plan) -> InspectInput | None:
+def inspection_input(plan: Plan) -> NoInput | None:
     """Return what to inspect, also where the fleet has no rig that can be woken by now."""
-    return InspectInput() if plan.of_fleet else None
+    return NoInput() if plan.of_fleet else None
 
 
 def wake_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -63,7 +64,7 @@ def wake_leftovers(plan: Plan, state: HostState) -> list[Change]:
     """Return the change that removes it where no rig can be woken any more."""
     if wake_files(plan.gateway) or not WakeState.of(state).socket:
         return []
-    how = RunVerb("wake.remove", RemoveInput(), "removing what wakes rigs")
+    how = RunVerb("wake.remove", NoInput(), "removing what wakes rigs")
     return [Change("remove", "wake", WAKE_SOCKET, ("no rig of this fleet is woken any more",), how)]
 
 

@@ -9,7 +9,7 @@ from llamaherd.onhost.clients import unit_properties
 from llamaherd.onhost.files import WrittenFile, write_files
 from llamaherd.onhost.services import enable_units, journal, locked, remove_service, require_installed, restart_units
 from llamaherd.onhost.system import FailedError, System
-from llamaherd.onhost.verbs import Verb
+from llamaherd.onhost.verbs import NoInput, Verb
 
 _LOG_LINES = 5
 
@@ -20,16 +20,6 @@ class ApplyInput:
 
     files: tuple[WrittenFile, ...]
     restart: bool
-
-
-@dataclass(frozen=True)
-class RemoveInput:
-    """Nothing: a host has one such socket."""
-
-
-@dataclass(frozen=True)
-class InspectInput:
-    """Nothing: a host has one such socket."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +40,16 @@ def apply(given: ApplyInput, system: System) -> None:
             raise FailedError(f"{WAKE_SOCKET} does not listen", f"see `systemctl status {WAKE_SOCKET}`", log)
 
 
-def remove(_: RemoveInput, system: System) -> None:
+def remove(_: NoInput, system: System) -> None:
     """Remove the socket, the program and its table."""
     with locked(system, "removing what wakes rigs"):
         remove_service(system, [WAKE_SOCKET], [str(UNITS / WAKE_UNIT), str(WAKE_PROGRAM), str(WAKE_TABLE)])
 
 
-def inspect(_: InspectInput, system: System) -> Found:
+def inspect(_: NoInput, system: System) -> Found:
     """Return the state of the socket."""
     shown = unit_properties(system, WAKE_SOCKET, "LoadState", "ActiveState")
     return Found("" if shown.get("LoadState", "not-found") == "not-found" else shown.get("ActiveState", ""))
 
 
-VERBS = {"apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove), "inspect": Verb(InspectInput, inspect)}
+VERBS = {"apply": Verb(ApplyInput, apply), "remove": Verb(NoInput, remove), "inspect": Verb(NoInput, inspect)}

@@ -20,6 +20,7 @@ from llamaherd.inventory.wsl_files import (
     merge_wslconfig,
     read_settings,
 )
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import Estimate, Plan, TextFile, WslPlan
 from llamaherd.plan.devices import declared_power
 from llamaherd.render import render
@@ -27,7 +28,7 @@ from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.preflight import Refusal
 from llamaherd.role.role import Inspection, Planning, PlanPart, Role, Task
 from llamaherd.text.numbers import whole_number
-from roles.wsl.onhost import FilesInput, Found, InspectInput, RestartInput, WindowsFile
+from roles.wsl.onhost import FilesInput, Found, InspectInput, WindowsFile
 
 FOLDER = "llamaherd"
 """Of the Windows user's folder: what is ours."""
@@ -184,7 +185,7 @@ def wsl_changes(plan: Plan, state: HostState) -> list[Change]:
         why = (*(f"{file.path} has another text" for file in files), *(f"{path} is of no use" for path in stale))
         changes.append(Change("update", "files", ", ".join([*(file.path for file in files), *stale]), why, put))
     if not state.system.systemd:
-        wait = RunVerb("wsl.require_systemd", RestartInput())
+        wait = RunVerb("wsl.require_systemd", NoInput())
         changes.append(Change("stop", "run", "WSL", ("systemd runs only once Windows has started it anew",), wait))
     return changes
 

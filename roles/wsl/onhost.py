@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from llamaherd.onhost.hardware import wsl_release
 from llamaherd.onhost.system import FailedError, System
-from llamaherd.onhost.verbs import Verb
+from llamaherd.onhost.verbs import NoInput, Verb
 
 _NOT_USERS = ("Public", "Default", "Default User", "All Users", "WDAGUtilityAccount")
 _MOST_BYTES = 1 << 20
@@ -168,11 +168,6 @@ class FilesInput:
     stale: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class RestartInput:
-    """A distribution that does not run systemd yet."""
-
-
 def write(given: FilesInput, system: System) -> None:
     """Write files, each at once.
 
@@ -226,7 +221,7 @@ def _cannot_write(path: str, why: str) -> FailedError:
     return FailedError(f"cannot write {path}: {why}", f"see what is at {folder} with `ls -la`, then run again")
 
 
-def require_systemd(_: RestartInput, __: System) -> None:
+def require_systemd(_: NoInput, __: System) -> None:
     """Raise FailedError: without systemd nothing of the rest can run, and only Windows starts it."""
     raise FailedError(
         "systemd does not run yet: /etc/wsl.conf switches it on, from the next start of this distribution",
@@ -238,5 +233,5 @@ def require_systemd(_: RestartInput, __: System) -> None:
 VERBS = {
     "inspect": Verb(InspectInput, inspect),
     "write": Verb(FilesInput, write),
-    "require_systemd": Verb(RestartInput, require_systemd),
+    "require_systemd": Verb(NoInput, require_systemd),
 }

@@ -10,10 +10,10 @@ import pytest
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines.flags.task import Task
+from llamaherd.measure.bench.measurement import MANY, QUERY, TaskSeries, task_series
 from llamaherd.measure.bench.outcome import measurement_outcome
 from llamaherd.measure.bench.series import FEWEST_RUNS, MOST_RUNS
 from llamaherd.measure.bench.session import warm_up_inputs
-from llamaherd.measure.bench.task_series import MANY, QUERY, TaskSeries, task_series
 from llamaherd.measure.client.http_client import Answer, Failure, Target
 from llamaherd.measure.client.requests import RequestSpec, SeriesProgress, TaskRequests, run_from_answer
 from llamaherd.measure.results.metrics import FIRST_TOKEN, PREFILL, RESPONSE

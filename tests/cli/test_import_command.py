@@ -154,7 +154,9 @@ def test_models_of_llama_swap_keep_the_names_that_clients_request(fleet: Path) -
     ended = imported(fleet, "config.yaml", SWAP, *sources, "--yes")
     assert ended.exit_code == 0, ended.output
     assert {name: each["model"] for name, each in instances(fleet).items()} == {
-        **{"llama": "llama", "big": "big", "small-one": "small-one"},
+        "llama": "llama",
+        "big": "big",
+        "small-one": "small-one",
     }
 
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from llamaherd.cli.apply import lock_new_names
 from llamaherd.cli.herd import main
-from llamaherd.cli.locking import lock_new_names
 from llamaherd.lock import Lock, LockedArchive, read_lock_file, write_lock
 from tests.support.rigs import changed, cpu_rig
 

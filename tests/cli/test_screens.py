@@ -23,14 +23,14 @@ from rich.console import Console
 
 from llamaherd.cli.common import fitted
 from llamaherd.cli.herd import main
+from llamaherd.cli.preflight import print_preflight
+from llamaherd.cli.report import print_page
 from llamaherd.measure.bench.outcome import measurement_outcome, print_outcome
 from llamaherd.measure.report.page import page
-from llamaherd.measure.report.show import print_page
 from llamaherd.measure.results.comparison import compare_results
 from llamaherd.measure.results.comparison_table import print_comparison
 from llamaherd.measure.tune.show import print_result
 from llamaherd.pipeline.preflight import Preflight
-from llamaherd.pipeline.show import print_preflight
 from llamaherd.role.preflight import PreflightRow
 from llamaherd.store.show import print_holdings, print_removals
 from tests.bench.test_compare import steady

@@ -15,8 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from llamaherd.cli import habits
-from llamaherd.cli.herd import GROUPS, main
+from llamaherd.cli.herd import GROUPS, OTHER_TOOLS, main, refuse_other_dashes
 from llamaherd.pipeline.fleet_files import examine_fleet
 
 RIGHT = (Path(__file__).parents[1] / "data" / "duo.yaml").read_text(encoding="utf-8")
@@ -284,8 +283,8 @@ def test_a_group_without_a_command_prints_its_help(tmp_path: Path, monkeypatch: 
 
 def test_words_of_other_tools_name_commands_that_exist() -> None:
     ours = {name for group in GROUPS.values() for name in group}
-    assert ours.isdisjoint(habits.COMMANDS)
-    for help_ in habits.COMMANDS.values():
+    assert ours.isdisjoint(OTHER_TOOLS)
+    for help_ in OTHER_TOOLS.values():
         named = [words.split()[1] for words in help_.split("`")[1::2] if words.startswith("herd ")]
         assert set(named) <= ours | {"--version"}
 
@@ -295,9 +294,9 @@ def test_a_prompt_may_begin_with_any_dash() -> None:
     context = click.Context(main)
     command = main.get_command(context, "chat")
     assert command
-    habits.refuse_other_dashes(context, command, ["duo/chat", "\u2014hello", "\u2013 no", "--", "\u2014system"])
+    refuse_other_dashes(context, command, ["duo/chat", "\u2014hello", "\u2013 no", "--", "\u2014system"])
     with pytest.raises(click.UsageError, match="write `--system`"):
-        habits.refuse_other_dashes(context, command, ["\u2014system"])
+        refuse_other_dashes(context, command, ["\u2014system"])
 
 
 def _lock_in_a_merge(folder: Path) -> None:

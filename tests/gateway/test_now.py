@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from llamaherd.fleet.gateway_snapshot import (
-    AddressSnapshot,
     GatewaySnapshot,
     ServerSnapshot,
     address_line,
@@ -193,7 +192,7 @@ def test_an_address_is_on_one_of_two_gateways(where: tuple[str, str], line: str,
 
 def test_gateways_without_one_say_nothing_of_it() -> None:
     assert address_line({"box": now_of(FINE)}) is None
-    assert gateway_snapshot(replace(STATE, address=AddressRow("10.0.0.1", here=True))).address == AddressSnapshot(
+    assert gateway_snapshot(replace(STATE, address=AddressRow("10.0.0.1", here=True))).address == AddressRow(
         "10.0.0.1", here=True
     )
     assert address_line({}) is None

@@ -29,7 +29,7 @@ from llamaherd.gguf.parse import (
     bytes_to_fetch,
     parse_header,
 )
-from llamaherd.gguf.shards import join_headers, read_header, read_headers, write_hollow
+from llamaherd.gguf.shards import join_headers, read_header, read_headers
 from tests.support import gguf_files
 from tests.support.gguf_files import QWEN_122B, QWEN_MERGES, QWEN_TOKENS, Model, pair, raw, tensor, text
 
@@ -291,24 +291,6 @@ def test_a_file_on_disk_must_have_its_end(tmp_path: Path) -> None:
         read_header(tmp_path / "absent.gguf")
     with pytest.raises(GgufError, match="cannot be read: Is a directory"):
         read_header(tmp_path)
-
-
-def test_a_hollow_file_is_a_header_and_a_hole(tmp_path: Path) -> None:
-    model = gguf_files.qwen(QWEN_122B)
-    (path,) = gguf_files.write(model, tmp_path / "m.gguf")
-    size = path.stat().st_size
-    with path.open("rb") as stream:
-        data = stream.read(MIB)
-    hollow = tmp_path / "hollow.gguf"
-    write_hollow(hollow, data[: whole(data).data_offset], size)
-    assert read_header(hollow) == read_header(path)
-    assert hollow.stat().st_size == size > 70 * 10**9
-    assert hollow.stat().st_blocks * 512 < MIB
-    assert [(each.name, int(each.n_bytes)) for each in GGUFReader(hollow).tensors] == [
-        (each.name, each.bytes) for each in model.tensors
-    ]
-    with pytest.raises(GgufError, match="cannot be written with a hole of 4096 bytes: No such file"):
-        write_hollow(tmp_path / "absent" / "m.gguf", data, 4096)
 
 
 def test_a_pipe_or_a_device_is_no_model(tmp_path: Path) -> None:

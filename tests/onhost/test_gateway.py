@@ -16,7 +16,6 @@ from llamaherd.onhost.gateway import (
     ReadyInput,
     RenewInput,
     ServerRow,
-    StatusInput,
     UserRow,
     drain,
     ready,
@@ -24,6 +23,7 @@ from llamaherd.onhost.gateway import (
     status,
 )
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError
+from llamaherd.onhost.verbs import NoInput
 from tests.support.played_host import File
 from tests.support.recording import RecordingHost
 
@@ -50,7 +50,7 @@ def test_the_state_of_a_gateway() -> None:
     host = host_with(status=Ended(0, FACTS))
     host.ends["systemctl list-units"] = Ended(0, f"{TIMER} loaded active waiting a timer\n")
     found = (ModelRow("chat", 3, (ServerRow("box.chat", "UP 1/2", 1, 2, 40),)),)
-    assert status(StatusInput(), host) == GatewayState(found, (UserRow("tom", 1, 4),), 1, ("box.chat",))
+    assert status(NoInput(), host) == GatewayState(found, (UserRow("tom", 1, 4),), 1, ("box.chat",))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_gateway_that_shares_an_address(where: str, address: AddressRow | None
     host = host_with(status=Ended(0, FACTS))
     host.files[ADDRESS] = File("")
     host.ends[f"{ADDRESS} where"] = Ended(0, where)
-    assert status(StatusInput(), host).address == address
+    assert status(NoInput(), host).address == address
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_gateway_that_shares_an_address(where: str, address: AddressRow | None
 def test_a_program_that_prints_something_else_fails(output: str) -> None:
     host = host_with(status=Ended(0, output), ready=Ended(0, output), drain=Ended(0, output.replace("left", "lost")))
     for run in (
-        lambda: status(StatusInput(), host),
+        lambda: status(NoInput(), host),
         lambda: drain(DrainInput(SERVER, 0), host),
         lambda: ready(ReadyInput(SERVER), host),
     ):
@@ -107,7 +107,7 @@ def test_a_program_that_prints_something_else_fails(output: str) -> None:
 def test_a_program_that_fails(ended: Ended, message: str) -> None:
     host = host_with(status=ended, drain=ended, ready=ended)
     for run in (
-        lambda: status(StatusInput(), host),
+        lambda: status(NoInput(), host),
         lambda: drain(DrainInput(SERVER, 3), host),
         lambda: ready(ReadyInput(SERVER), host),
     ):
@@ -121,7 +121,7 @@ def test_a_program_that_fails(ended: Ended, message: str) -> None:
 def test_a_host_without_a_gateway() -> None:
     host = RecordingHost({})
     for run in (
-        lambda: status(StatusInput(), host),
+        lambda: status(NoInput(), host),
         lambda: drain(DrainInput(SERVER, 3), host),
         lambda: ready(ReadyInput(SERVER), host),
     ):

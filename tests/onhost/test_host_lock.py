@@ -14,8 +14,9 @@ import pytest
 from llamaherd.onhost import system
 from llamaherd.onhost.posix import SHELLS_DESCRIPTOR
 from llamaherd.onhost.releases import WriteInput, find_unsettled, write
-from llamaherd.onhost.reservation import RUN_HELD, RunLockInput, Unlocked, UnlockInput, hold_run, unlock
+from llamaherd.onhost.reservation import RUN_HELD, RunLockInput, Unlocked, hold_run, unlock
 from llamaherd.onhost.system import FailedError, Host
+from llamaherd.onhost.verbs import NoInput
 from tests.support.played_host import PlayedHost
 from tests.support.rigs import ROOT
 from tests.support.stores import needs_root
@@ -95,26 +96,26 @@ def played(*, holder: str, path: str = "/run/llamaherd/locks/run") -> PlayedHost
 
 def test_a_free_lock_is_not_broken() -> None:
     host = PlayedHost({})
-    assert unlock(UnlockInput(), host) == Unlocked("free")
+    assert unlock(NoInput(), host) == Unlocked("free")
     assert not host.killed
 
 
 def test_the_holder_is_killed() -> None:
     host = played(holder=OTHER)
-    assert unlock(UnlockInput(), host) == Unlocked("broken", OTHER)
+    assert unlock(NoInput(), host) == Unlocked("broken", OTHER)
     assert host.killed == [77]
 
 
 @pytest.mark.parametrize("holder", ["", "tom", f"{OTHER}; reboot", "process 77 since 09:00:00: a change", "process -1"])
 def test_a_holder_that_names_no_process_is_not_killed(holder: str) -> None:
     host = played(holder=holder)
-    assert unlock(UnlockInput(), host) == Unlocked("held", holder)
+    assert unlock(NoInput(), host) == Unlocked("held", holder)
     assert not host.killed
 
 
 def test_a_process_that_does_not_hold_the_lock_is_not_killed() -> None:
     host = played(holder=OTHER, path="/run/llamaherd/locks/host")
-    assert unlock(UnlockInput(), host) == Unlocked("broken", OTHER)
+    assert unlock(NoInput(), host) == Unlocked("broken", OTHER)
     assert not host.killed
 
 
@@ -124,7 +125,7 @@ def test_a_holder_that_no_signal_ends_keeps_the_lock() -> None:
             self.killed.append(pid)
 
     host = Host({}, holders={"run": OTHER}, links=played(holder=OTHER).links)
-    assert unlock(UnlockInput(), host) == Unlocked("held", OTHER)
+    assert unlock(NoInput(), host) == Unlocked("held", OTHER)
     assert host.killed == [77]
     assert 5 <= host.time < 6
 
@@ -209,10 +210,10 @@ def output(script: str, locks: Path) -> str:
 def test_the_lock_of_a_run_of_the_last_version_is_broken(run_of_the_last_version: subprocess.Popen[str]) -> None:
     host = Host(print, print)
     # A killed process of this test is a process until the test has waited for it, but has no file open.
-    broken = unlock(UnlockInput(), host)
+    broken = unlock(NoInput(), host)
     assert (broken.state, broken.holder.split()[-1]) == ("broken", str(run_of_the_last_version.pid))
     assert run_of_the_last_version.wait(30) == -9
-    assert unlock(UnlockInput(), host) == Unlocked("free")
+    assert unlock(NoInput(), host) == Unlocked("free")
     host.kill(run_of_the_last_version.pid)
 
 

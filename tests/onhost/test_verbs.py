@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 
@@ -10,8 +14,12 @@ from llamaherd.onhost.verbs import find_verb, perform
 from roles.serve.onhost.model import KeyRemovalInput
 from tests.support.inputs import TEXTS, all_verbs
 from tests.support.played_host import File, PlayedHost
+from tests.support.rigs import ROOT
 
 KEY = "/etc/llamaherd/keys/chat"
+TAKE_VERBS = {"Inspection", "RunVerb", "converse", "guarded_verb", "query_verb", "request", "start_guard"}
+"""Functions and classes that are called with the name of a verb."""
+VERB = re.compile(r"[a-z_]+\.[a-z_.]+")
 GOOD = {"version": VERSION, "verb": "serve.removal.remove_key", "input": {"name": "chat"}}
 
 
@@ -19,6 +27,22 @@ def test_each_verb_of_each_role_is_found_by_its_name() -> None:
     assert {"serve.switch.switch", "serve.exchange.run", "serve.removal.remove"} <= all_verbs().keys()
     for name, verb in all_verbs().items():
         assert find_verb(name) is verb
+
+
+def named_verbs() -> Iterator[str]:
+    """Yield the verbs that calls of our code name by a text: `query_verb(remote, "llamaherd.files.keys", …)`."""
+    for file in (*(ROOT / "llamaherd").rglob("*.py"), *(ROOT / "roles").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in TAKE_VERBS:
+                texts = (each.value for each in node.args if isinstance(each, ast.Constant))
+                yield from (text for text in texts if isinstance(text, str) and VERB.fullmatch(text))
+
+
+def test_each_verb_that_is_named_exists() -> None:
+    named = set(named_verbs())
+    assert {"llamaherd.pauses.read", "serve.switch.switch"} <= named
+    for name in named:
+        find_verb(name)
 
 
 def test_a_verb_is_performed() -> None:

@@ -117,24 +117,24 @@ def test_a_card_of_unknown_memory_is_named() -> None:
 
 def test_the_tool_is_told_what_the_server_is_told() -> None:
     each = sure(declared(reasoner={"tensor_split": [3, 1], "kv": "q8_0", "ubatch": 1024}), "reasoner")
-    said = " ".join(each.arguments)
+    said = " ".join(each.given.arguments)
     for expected in ("-c 262144", "-np 1", "-ctk q8_0", "-ctv q8_0", "-ub 1024", "-ngl all", "-ts 3,1", "-fitp on"):
         assert expected in said
-    assert each.arguments[each.arguments.index("-m") + 1] == each.path
-    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in each.environment
-    assert "CUDA_VISIBLE_DEVICES=GPU-5090,GPU-3090" in each.environment
+    assert each.given.arguments[each.given.arguments.index("-m") + 1] == each.given.path
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in each.given.environment
+    assert "CUDA_VISIBLE_DEVICES=GPU-5090,GPU-3090" in each.given.environment
 
 
 def test_a_container_is_asked_for_with_the_hosts_numbers_of_its_cards() -> None:
     cards = {f"gpus/cards/{name}": {"model": "RTX 3090", "index": index} for name, index in (("new", 3), ("old", 1))}
     rig = Rig.model_validate(changed(gpu_rig(), cards))
-    assert "CUDA_VISIBLE_DEVICES=3" in sure(rig, "boxed").environment
+    assert "CUDA_VISIBLE_DEVICES=3" in sure(rig, "boxed").given.environment
 
 
 def test_an_instance_on_the_cpu_of_a_build_for_cards_sees_none() -> None:
     _, each = on_cpu()
-    assert each.environment == ("CUDA_VISIBLE_DEVICES=",)
-    assert "-ngl" not in each.arguments
+    assert each.given.environment == ("CUDA_VISIBLE_DEVICES=",)
+    assert "-ngl" not in each.given.arguments
 
 
 def test_what_the_engine_says_is_taken_over_to_the_mib() -> None:
@@ -395,7 +395,8 @@ def test_names_that_a_shell_would_take_apart_stay_whole() -> None:
     """Environment, file names and headers: each is one argument, one variable or the bytes of a file."""
     note, odd = "$(id) 'and' \"more\"\n`id`", "it's $(id) `id`\n.gguf"
     rig = declared(reasoner={"environment": {"NOTE": "$(id) 'and' \"more\""}})
-    each = replace(sure(rig, "reasoner"), environment=(f"NOTE={note}",))
+    run = sure(rig, "reasoner")
+    each = replace(run, given=replace(run.given, environment=(f"NOTE={note}",)))
     planned = plan(rig, LOCK)
     files = tuple(file.model_copy(update={"name": odd}) for file in planned.models[0].files)
     model = planned.models[0].model_copy(update={"files": files})

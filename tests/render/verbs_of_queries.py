@@ -8,7 +8,8 @@ from llamaherd.fleet.status import status_input
 from llamaherd.onhost.files import KeysInput, TextsInput
 from llamaherd.onhost.gateway import DrainInput, ReadyInput, RenewInput
 from llamaherd.onhost.hardware import HardwareInput
-from llamaherd.onhost.reservation import RunLockInput, UnlockInput
+from llamaherd.onhost.reservation import RunLockInput
+from llamaherd.onhost.verbs import NoInput
 from tests.render.pieces import memory_input
 from tests.render.plans import CPU, GATEWAY, GPU
 from tests.render.verbs import indented
@@ -25,5 +26,5 @@ QUERIES: dict[str, Callable[[], str]] = {
     "status_gpus": lambda: indented("llamaherd.status.inspect", status_input(GPU)),
     "query_hardware": lambda: indented("llamaherd.hardware.inspect", HardwareInput()),
     "query_memory": lambda: indented("llamaherd.engine_memory.estimate", memory_input("reasoner", "boxed")),
-    "host_unlock": lambda: indented("llamaherd.reservation.unlock", UnlockInput()),
+    "host_unlock": lambda: indented("llamaherd.reservation.unlock", NoInput()),
 }

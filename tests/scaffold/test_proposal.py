@@ -16,9 +16,18 @@ from llamaherd.inventory.yaml_file import parse_yaml
 from llamaherd.onhost.hardware import FoundHost
 from llamaherd.pipeline.fleet_files import load_fleet
 from llamaherd.resources import ROOT
-from llamaherd.scaffold import fleet_files, parse_rig, rig_yaml, write_files
+from llamaherd.scaffold import (
+    LARGE,
+    SMALL,
+    Proposal,
+    fits_rig,
+    fleet_files,
+    parse_rig,
+    propose_model,
+    rig_yaml,
+    write_files,
+)
 from llamaherd.scaffold.hardware import written_gpus
-from llamaherd.scaffold.proposal import LARGE, SMALL, Proposal, fits_rig, propose_model
 from tests.support.found_hosts import found_host
 from tests.support.headers import gemma3, qwen_35b
 

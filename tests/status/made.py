@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from llamaherd.fleet.gateway_snapshot import GatewaySnapshot, ModelSnapshot, ServerSnapshot, UserSnapshot
+from llamaherd.fleet.gateway_snapshot import GatewaySnapshot, ModelSnapshot, ServerSnapshot
 from llamaherd.fleet.snapshot import CardSnapshot, FleetSnapshot, InstanceSnapshot, LastChange, RigSnapshot, Speed
+from llamaherd.onhost.gateway import UserRow
 
 AT = "2026-11-25 10:00:00 UTC"
 GIB = 1 << 30
@@ -20,7 +21,7 @@ GATEWAY = GatewaySnapshot(
             "coder", 1, (ServerSnapshot("duo.chat", "up", 2, 4, 118), ServerSnapshot("six.chat", "down", 0, 2, 7))
         ),
     ),
-    (UserSnapshot("tom", 2, 4),),
+    (UserRow("tom", 2, 4),),
     0,
 )
 DUO = RigSnapshot("duo", (CHAT, CODE), (CARD,), CHANGE, ("code is down: its unit is failed; see there",), GATEWAY)

@@ -18,9 +18,10 @@ from unittest.mock import patch
 from llamaherd.host.responses import ProbeOutputs
 from llamaherd.layout import POWER_RUN
 from llamaherd.onhost.system import Host as System
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Plan
-from roles.gpus.onhost import Found, InspectInput, inspect
+from roles.gpus.onhost import Found, inspect
 from roles.power.onhost import gpu_fans, gpu_power
 from tests.support import nvidia_smi, nvml
 from tests.support.ours import probed
@@ -114,7 +115,7 @@ class Host:
     def gpus(self) -> Found:
         """Return what the role of GPUs finds on this host."""
         with patch.dict(os.environ, self.environment):
-            return inspect(InspectInput(), System(print, print))
+            return inspect(NoInput(), System(print, print))
 
     def probe(self, probes: Iterable[Probe]) -> ProbeOutputs:
         """Return what probes print, with the notes of this host."""

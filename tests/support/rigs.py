@@ -12,13 +12,13 @@ from typing import Any
 
 import yaml
 
+from llamaherd.host.program import fetcher_hash
 from llamaherd.inventory import wsl_files
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.wsl_files import merge_wslconfig
 from llamaherd.layout import FIGURES_TIMER, GATEWAY_USER, OURS
 from llamaherd.lock import Lock, LockedFile, LockedModel
 from llamaherd.plan import ChatPlan, DriverPlan, GatewayPlan, GpuPower, InstancePlan, MonitoringPlan, Plan, WslPlan
-from llamaherd.role.programs import fingerprint
 from roles import ROLES
 from roles.chat_page import KEY_FILE as CHAT_KEY
 from roles.chat_page import ROOT_FILE as CHAT_ROOT
@@ -242,7 +242,7 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     lines += [("package", package, "installed") for package in plan.packages]
     lines += [("user", user, "/usr/sbin/nologin", user) for user in plan.accounts]
     lines += [("folder", path, f"{mode:o}", owner or "owner") for path, (mode, owner) in OURS.items()]
-    lines.append(("fetcher", fingerprint()))
+    lines.append(("fetcher", fetcher_hash()))
     for text in (text for role in ROLES for text in role.brings(plan)):
         lines += _file(text.path, text.text, text.mode, "0 root")
     for instance in plan.instances:

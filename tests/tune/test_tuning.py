@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import RequestSpec
 from llamaherd.measure.tune.candidate import Candidate
-from llamaherd.measure.tune.final_measurements import failures, standings, steps
+from llamaherd.measure.tune.final_measurements import standings, steps
 from llamaherd.measure.tune.journal import (
     Found,
     Search,
@@ -37,6 +38,12 @@ class _KilledError(BaseException):
 def only(folder: Path) -> Search:
     (path,) = searches(folder, "box", "chat")
     return read_search(path)
+
+
+def failed(folder: Path) -> Mapping[str, int]:
+    """Return the number of failed candidates by their reason."""
+    counts: dict[str, int] = result_json(search_result(only(folder)))["failed"]
+    return counts
 
 
 def keys_of(folder: Path) -> Candidate:
@@ -228,7 +235,7 @@ def test_a_server_that_does_not_start_ends_nothing(tmp_path: Path) -> None:
 
     found, _ = search_on(tmp_path, Played(rig, fails=fails))
     assert candidate_of(found.keys)[DRAFTED] is None
-    assert failures(only(tmp_path))["load"] > 1
+    assert failed(tmp_path)["load"] > 1
 
 
 def test_where_the_declared_one_does_not_start_the_best_one_is_taken(tmp_path: Path) -> None:
@@ -245,7 +252,7 @@ def test_where_the_declared_one_does_not_start_the_best_one_is_taken(tmp_path: P
 def test_one_that_was_told_to_draft_and_does_not_is_no_candidate(tmp_path: Path) -> None:
     found, _ = search_on(tmp_path, Played(LawRig.drawn(2), drafts=False))
     assert candidate_of(found.keys)[DRAFTED] is None
-    assert set(failures(only(tmp_path))) == {"draft"}
+    assert set(failed(tmp_path)) == {"draft"}
 
 
 def test_what_ran_out_of_memory_is_told(tmp_path: Path) -> None:
@@ -255,7 +262,7 @@ def test_what_ran_out_of_memory_is_told(tmp_path: Path) -> None:
         return "the system ended it for lack of RAM; killed" if candidate[UBATCH] == 4096 else None
 
     search_on(tmp_path, Played(rig, fails=fails))
-    assert failures(only(tmp_path))["memory"] >= 1
+    assert failed(tmp_path)["memory"] >= 1
 
 
 def test_steps_say_what_each_gave(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.bench.load import total_speed
 from llamaherd.measure.results.comparison import find_doubts
 from llamaherd.measure.results.metrics import DECODE, METRICS, STEP, Metric, by_start
-from llamaherd.measure.results.result import Cell, Condition, Gpu, Peak, Provenance, Result, Run
+from llamaherd.measure.results.result import Cell, Condition, Gpu, Peak, Provenance, Result, Run, lost_runs
 from llamaherd.measure.statistics import Estimate, estimate
 
 _WITHOUT_TIME = ("table", "sweep-bench")
@@ -223,11 +223,7 @@ def _doubts(result: Result) -> Iterator[str]:
 
 
 def _notes(result: Result) -> Iterator[str]:
-    if not result.ended:
-        yield "it was cut off"
-    excluded = Counter(run.excluded for cell in result.cells for run in cell.runs if run.excluded)
-    for why, many in excluded.items():
-        yield f"{many} {'run does' if many == 1 else 'runs do'} not count: {why}"
+    yield from lost_runs(result)
     yield from result.method.anyway
     yield from result.source.notes
     yield from result.unmeasured

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, log, sqrt
@@ -11,7 +10,7 @@ from typing import Any, Literal
 from llamaherd.inventory.schema import Expect
 from llamaherd.measure.meter.usage import combined_telemetry
 from llamaherd.measure.results.metrics import DECODE, METRICS, PREFILL, STEP, Metric, by_start, cells_drift
-from llamaherd.measure.results.result import BY_URL, Cell, Condition, Result, Run
+from llamaherd.measure.results.result import BY_URL, Cell, Condition, Result, Run, lost_runs
 from llamaherd.measure.statistics import (
     FEWEST_BLOCKS,
     MOST_MORE,
@@ -459,9 +458,5 @@ def _notes(a: Result, b: Result, rows: Sequence[ComparisonRow], drift: float) ->
 
 def _notes_of(result: Result) -> Iterator[str]:
     """Yield the notes on one result that its figures do not show."""
-    if not result.ended:
-        yield "it was cut off"
-    excluded = Counter(run.excluded for cell in result.cells for run in cell.runs if run.excluded)
-    for why, many in excluded.items():
-        yield f"{many} {'run does' if many == 1 else 'runs do'} not count: {why}"
+    yield from lost_runs(result)
     yield from result.source.notes

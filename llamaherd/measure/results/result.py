@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Final, Literal, Self
 
@@ -409,3 +411,12 @@ class Result(Recorded):
     def label(self) -> str:
         """The name of what was measured, for messages."""
         return self.stack or f"{self.rig}/{self.instance}"
+
+
+def lost_runs(result: Result) -> Iterator[str]:
+    """Yield why a result lacks runs: it was cut off, or runs do not count."""
+    if not result.ended:
+        yield "it was cut off"
+    excluded = Counter(run.excluded for cell in result.cells for run in cell.runs if run.excluded)
+    for why, many in excluded.items():
+        yield f"{many} {'run does' if many == 1 else 'runs do'} not count: {why}"

@@ -30,8 +30,8 @@ from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.onhost.servers import MINE, READY_TO_START, NeededGpu, StoppedServer, TrialServer, TrialsInput
 from llamaherd.plan import RAM, InstancePlan, Plan, TextFile
 from llamaherd.plan.backends import render_unit, server_definition
+from llamaherd.plan.instance import require_chats
 from llamaherd.plan.plan import instance_name_error, instance_names, instances_of
-from llamaherd.plan.task import require_chats
 from llamaherd.render import render
 from llamaherd.role.changes import written_files
 from llamaherd.text.numbers import whole_number

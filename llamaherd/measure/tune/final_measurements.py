@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -22,7 +21,7 @@ from llamaherd.measure.statistics import (
     paired_ratio,
     unpaired_ratio,
 )
-from llamaherd.measure.tune.candidate import Candidate, Value, Why, settings_of
+from llamaherd.measure.tune.candidate import Candidate, Value, settings_of
 from llamaherd.measure.tune.journal import Deep, Limited, Search, TriedCandidate, candidate_of
 from llamaherd.measure.tune.objective import Figures, Objective, Sizes
 from llamaherd.measure.tune.search import BETTER
@@ -124,11 +123,6 @@ def steps(search: Search) -> Iterator[Step]:
         if best:
             yield Step(number, tuple(candidate.besides(best[0]).items()), score / best[1] - 1, score)
         best = (candidate, score)
-
-
-def failures(search: Search) -> Counter[Why]:
-    """Count the failed candidates by their reason."""
-    return Counter(why for each in search.trials if (why := search.outcome(each).why))
 
 
 def changes(candidate: Candidate, declared: Candidate) -> str:

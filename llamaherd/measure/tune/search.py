@@ -368,7 +368,6 @@ def _experts(known: SearchedInstance) -> Value:
     return len(expert_layers_on_cpu(known.header, str(known.instance.experts_on_cpu)))
 
 
-Tried = Generator[Candidate, Outcome, Outcome]
 Walk = Generator[Candidate, Outcome, None]
 
 BETTER = 1.003

@@ -10,7 +10,7 @@ from llamaherd.onhost.clients import systemctl
 from llamaherd.onhost.files import cannot_write
 from llamaherd.onhost.services import journal, locked
 from llamaherd.onhost.system import FailedError, System
-from llamaherd.onhost.verbs import Verb
+from llamaherd.onhost.verbs import NoInput, Verb
 from roles.nvidia_driver.onhost import PERSISTENCE, is_judged, load_modules, loaded_version, responds, sync
 
 _MARK, _NOTE = str(REBOOT_MARK), str(REBOOT_NOTE)
@@ -31,11 +31,6 @@ class RebootInput:
 
     driver: str
     kernel: str
-
-
-@dataclass(frozen=True)
-class NothingInput:
-    """What needs no input."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +75,7 @@ def reboot(given: RebootInput, system: System) -> None:
         raise FailedError("systemd does not schedule the reboot", log=ended.err.splitlines())
 
 
-def require_booted(_: NothingInput, system: System) -> None:
+def require_booted(_: NoInput, system: System) -> None:
     """Raise FailedError until the host is back for good: it may boot once more, to go back to the driver before."""
     if system.entry(_MARK) or is_judged(system):
         raise FailedError("this host is not back from its reboot yet")
@@ -113,6 +108,6 @@ def require_driver(given: RebootedInput, system: System) -> None:
 VERBS = {
     "load": Verb(LoadInput, load),
     "reboot": Verb(RebootInput, reboot),
-    "require_booted": Verb(NothingInput, require_booted),
+    "require_booted": Verb(NoInput, require_booted),
     "require_driver": Verb(RebootedInput, require_driver),
 }

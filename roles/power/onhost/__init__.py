@@ -10,7 +10,7 @@ from llamaherd.onhost.clients import systemctl, unit_properties
 from llamaherd.onhost.files import WrittenFile, is_file, write_files
 from llamaherd.onhost.services import STOP_SECONDS, enable_units, last_lines, locked, remove_service, show_units
 from llamaherd.onhost.system import FailedError, System
-from llamaherd.onhost.verbs import Verb
+from llamaherd.onhost.verbs import NoInput, Verb
 
 _PURPOSE = "power limits"
 _START_SECONDS = 660
@@ -30,11 +30,6 @@ class ApplyInput:
     """Those of the programs, their table and the unit that differ."""
     restart: bool
     """True if a GPU has other limits than planned."""
-
-
-@dataclass(frozen=True)
-class RemoveInput:
-    """Nothing: all GPUs are released."""
 
 
 def apply(given: ApplyInput, system: System) -> None:
@@ -62,7 +57,7 @@ def _report_journal(system: System) -> None:
         system.report(line[:_WIDTH])
 
 
-def remove(_: RemoveInput, system: System) -> None:
+def remove(_: NoInput, system: System) -> None:
     """Restore the defaults of all GPUs. Remove the unit's file last: an interrupted run is detected by it."""
     with locked(system, _PURPOSE):
         systemctl(system, "disable", "-q", "--now", POWER_UNIT, seconds=STOP_SECONDS)
@@ -116,4 +111,4 @@ def _note(uuid: str, system: System) -> tuple[str, ...]:
     return tuple((system.read(f"{POWER_RUN}/{uuid}", _MOST_NOTE) or "").partition("\n")[0].split())
 
 
-VERBS = {"apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove), "inspect": Verb(InspectInput, inspect)}
+VERBS = {"apply": Verb(ApplyInput, apply), "remove": Verb(NoInput, remove), "inspect": Verb(InspectInput, inspect)}

@@ -13,8 +13,7 @@ from llamaherd.host.responses import Chat, ProbeOutputs, Reply, json_object, jso
 from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.layout import EXPORTER_UNIT
 from llamaherd.plan import BuildPlan, InstancePlan, MemberPlan, Plan
-from llamaherd.plan.instance import SHARE_OF_EXPECTED
-from llamaherd.plan.task import planned_task
+from llamaherd.plan.instance import SHARE_OF_EXPECTED, planned_task
 from llamaherd.role.reach import Reach
 from llamaherd.role.report import PROMPT, Check, InstanceReport, chat_seconds
 from llamaherd.role.role import Judging, Verified

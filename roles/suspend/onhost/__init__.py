@@ -17,7 +17,7 @@ from llamaherd.onhost.clients import unit_properties
 from llamaherd.onhost.files import WrittenFile, write_files
 from llamaherd.onhost.services import enable_units, journal, locked, remove_service, restart_units
 from llamaherd.onhost.system import FailedError, System
-from llamaherd.onhost.verbs import Verb
+from llamaherd.onhost.verbs import NoInput, Verb
 
 _PURPOSE = "applying the suspend of this host"
 _LOG_LINES = 5
@@ -28,16 +28,6 @@ class ApplyInput:
     """The units, the program and its table."""
 
     files: tuple[WrittenFile, ...]
-
-
-@dataclass(frozen=True)
-class RemoveInput:
-    """Nothing: a host has one such timer."""
-
-
-@dataclass(frozen=True)
-class InspectInput:
-    """Nothing: a host has one such timer."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +47,17 @@ def apply(given: ApplyInput, system: System) -> None:
             raise FailedError(f"{SUSPEND_TIMER} does not start", f"see `systemctl status {SUSPEND_TIMER}`", log)
 
 
-def remove(_: RemoveInput, system: System) -> None:
+def remove(_: NoInput, system: System) -> None:
     """Remove the timer, the program and its table."""
     with locked(system, _PURPOSE):
         paths = (UNITS / SUSPEND_UNIT, SUSPEND_PROGRAM, SUSPEND_TABLE, SUSPEND_RUN, SUSPEND_STATE)
         remove_service(system, [SUSPEND_TIMER], map(str, paths))
 
 
-def inspect(_: InspectInput, system: System) -> Found:
+def inspect(_: NoInput, system: System) -> Found:
     """Return the state of the timer."""
     shown = unit_properties(system, SUSPEND_TIMER, "LoadState", "ActiveState")
     return Found("" if shown.get("LoadState", "not-found") == "not-found" else shown.get("ActiveState", ""))
 
 
-VERBS = {"apply": Verb(ApplyInput, apply), "remove": Verb(RemoveInput, remove), "inspect": Verb(InspectInput, inspect)}
+VERBS = {"apply": Verb(ApplyInput, apply), "remove": Verb(NoInput, remove), "inspect": Verb(NoInput, inspect)}

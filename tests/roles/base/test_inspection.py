@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
+from llamaherd.host.program import fetcher_files, fetcher_hash
 from llamaherd.onhost.system import Ended, Host
-from llamaherd.role.programs import fingerprint, programs
 from roles.base.onhost import Found, InspectInput, RepositoryQuery, UserFound, inspect
 from tests.support.recording import InspectedHost
 
@@ -119,11 +119,11 @@ def test_wsl(release: str, file: str, wsl: bool, played: InspectedHost) -> None:
 
 
 def test_the_fetcher_is_known_by_its_fingerprint(played: InspectedHost) -> None:
-    for each in programs():
+    for each in fetcher_files():
         played.write(each.path, each.text, mode=int(each.mode, 8), owner=each.owner)
-    assert inspect(QUESTION, played).fetcher == fingerprint()
-    played.write(programs()[0].path, "changed", mode=0o755)
-    assert inspect(QUESTION, played).fetcher not in ("", fingerprint())
+    assert inspect(QUESTION, played).fetcher == fetcher_hash()
+    played.write(fetcher_files()[0].path, "changed", mode=0o755)
+    assert inspect(QUESTION, played).fetcher not in ("", fetcher_hash())
 
 
 @pytest.mark.usefixtures("starts_processes")

@@ -6,7 +6,8 @@ import pytest
 
 from llamaherd.layout import CHAT
 from llamaherd.onhost.system import TIMED_OUT, Ended, UnknownStateError
-from roles.chat_page.onhost import Found, InspectInput, PageState, inspect
+from llamaherd.onhost.verbs import NoInput
+from roles.chat_page.onhost import Found, PageState, inspect
 from tests.support.recording import InspectedHost
 
 
@@ -26,24 +27,24 @@ def host(printed: str = "", code: int = 0) -> InspectedHost:
     ],
 )
 def test_its_container(printed: str, page: PageState | None) -> None:
-    assert inspect(InspectInput(), host(printed)) == Found(there=True, unsigned=True, page=page)
+    assert inspect(NoInput(), host(printed)) == Found(there=True, unsigned=True, page=page)
 
 
 def test_its_files() -> None:
     played = host()
     played.write(f"{CHAT}/secret", "")
-    assert inspect(InspectInput(), played).unsigned
+    assert inspect(NoInput(), played).unsigned
     played.write(f"{CHAT}/secret", "signs")
     played.write(f"{CHAT}/untried", "")
-    assert inspect(InspectInput(), played) == Found(there=True, untried=True)
+    assert inspect(NoInput(), played) == Found(there=True, untried=True)
 
 
 def test_a_host_without_one_is_not_queried() -> None:
     played = InspectedHost({})
-    assert inspect(InspectInput(), played) == Found()
+    assert inspect(NoInput(), played) == Found()
     assert played.done == []
 
 
 def test_a_docker_that_hangs_is_unknown() -> None:
     with pytest.raises(UnknownStateError):
-        inspect(InspectInput(), host(code=TIMED_OUT))
+        inspect(NoInput(), host(code=TIMED_OUT))

@@ -14,8 +14,8 @@ from llamaherd.onhost.clients import DOCKER_LOG
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.files import WrittenFile
 from llamaherd.onhost.system import Ended, FailedError
-from llamaherd.onhost.verbs import find_verb
-from roles.chat_page.onhost import BEFORE, COMPOSE, LOG, SECRET, UNTRIED, ApplyInput, RemoveInput, apply, remove
+from llamaherd.onhost.verbs import NoInput, find_verb
+from roles.chat_page.onhost import BEFORE, COMPOSE, LOG, SECRET, UNTRIED, ApplyInput, apply, remove
 from tests.support.played_host import File, Running
 from tests.support.service_host import ServiceHost, killed_everywhere
 
@@ -223,14 +223,14 @@ def test_a_log_that_cannot_be_written_stops_no_page() -> None:
 def test_a_removal_leaves_what_users_wrote_and_a_second_one_does_nothing() -> None:
     host = serving()
     host.files[f"{CHAT_DATA}/conversations"] = File("hello")
-    find_verb("chat_page.remove").run(decode(RemoveInput, {}), host)
+    find_verb("chat_page.remove").run(decode(NoInput, {}), host)
     assert host.index("stop") < host.index("rm"), "it ends by itself"
     assert CHAT_CONTAINER not in host.containers
     assert host.log == [f"accounts and conversations stay in {CHAT_DATA}"]
     left = {f"{CHAT_DATA}/conversations", f"{WRITTEN}/.secret", LOG, DOCKER_LOG}
     assert host.files.keys() == left
     host.done.clear()
-    remove(RemoveInput(), host)
+    remove(NoInput(), host)
     assert host.files.keys() == left
     assert not host.has_done("rm")
 
@@ -238,19 +238,19 @@ def test_a_removal_leaves_what_users_wrote_and_a_second_one_does_nothing() -> No
 def test_a_removal_without_conversations_reports_none() -> None:
     host = serving()
     host.folders.discard(str(CHAT_DATA))
-    remove(RemoveInput(), host)
+    remove(NoInput(), host)
     assert host.log == []
 
 
 def test_a_container_that_cannot_be_removed_is_reported() -> None:
     host = serving(ends={"docker rm": Ended(1, "", "the daemon hangs\n")})
     with pytest.raises(FailedError, match=f"cannot remove the container {CHAT_CONTAINER}") as caught:
-        remove(RemoveInput(), host)
+        remove(NoInput(), host)
     assert caught.value.log == ("the daemon hangs",)
     assert host.entry(COMPOSE), "the next run finds by it what is left"
 
 
 def test_a_killed_removal_is_completed_by_the_next() -> None:
-    for host in killed_everywhere(serving, lambda host: remove(RemoveInput(), host)):
+    for host in killed_everywhere(serving, lambda host: remove(NoInput(), host)):
         assert not [each for each in host.files if each.startswith(f"{CHAT}/")]
         assert CHAT_CONTAINER not in host.containers

@@ -25,9 +25,10 @@ from llamaherd.lock import Lock, LockedImage
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.lock.resolver import wanted_by
 from llamaherd.onhost.document import Secret
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import Plan
 from roles.chat_page import KEY_FILE, chat_changes, chat_checks, chat_leftovers, environment, read_files
-from roles.chat_page.onhost import ApplyInput, RemoveInput
+from roles.chat_page.onhost import ApplyInput
 from tests.support.fake import run
 from tests.support.gateway import KEYS, fleet_of
 from tests.support.ours import inspect_text, parse_state, plan, refusals, show_plan
@@ -162,7 +163,7 @@ def test_a_rig_without_it_is_asked_and_loses_it(wanted: Plan, rig: Rig) -> None:
     assert "chat_page.inspect" in inspect_text(without)
     state = parse_state(converged(wanted, HELD))
     (change,) = chat_leftovers(without, state)
-    assert input_of(change, RemoveInput) == RemoveInput()
+    assert input_of(change, NoInput) == NoInput()
     assert chat_leftovers(wanted, state) == []
     assert "chat_page.inspect" not in inspect_text(plan(rig, LOCK, {"box": rig}))
 

@@ -15,12 +15,11 @@ from llamaherd.layout import PINNED, UNDO_RUN
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.files import WrittenFile
 from llamaherd.onhost.system import Ended, FailedError
-from llamaherd.onhost.verbs import find_verb, perform
+from llamaherd.onhost.verbs import NoInput, find_verb, perform
 from roles.container_runtime import PACKAGES, toolkit_changes
 from roles.container_runtime.onhost import (
     BACKUP,
     SETTINGS,
-    ConfirmInput,
     InstallInput,
     ToolkitInput,
     UndoInstallInput,
@@ -230,7 +229,7 @@ def test_an_undo_that_was_disarmed_does_nothing() -> None:
     host = DockerHost({})
     undo_install(UndoInstallInput(()), host)
     undo_wiring(UndoWiringInput(PATH, ("abc",)), host)
-    confirm(ConfirmInput(), host)
+    confirm(NoInput(), host)
     assert host.done == []
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
+from llamaherd.cli.verification import print_report
 from llamaherd.host.responses import ProbeOutputs
 from llamaherd.inventory.schema import Rig
-from llamaherd.pipeline.show import print_report
 from llamaherd.plan import Plan
 from llamaherd.role.report import Check
 from llamaherd.role.role import Judging

@@ -12,8 +12,8 @@ from llamaherd.layout import GATEWAY, GATEWAY_TALK, GATEWAY_UNIT, GATEWAY_USER, 
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.files import WrittenFile
 from llamaherd.onhost.system import Ended, FailedError
-from llamaherd.onhost.verbs import find_verb
-from roles.gateway.onhost import HAPROXY, ApplyInput, How, RemoveInput, apply, remove
+from llamaherd.onhost.verbs import NoInput, find_verb
+from roles.gateway.onhost import HAPROXY, ApplyInput, How, apply, remove
 from tests.support.played_host import File, Killed
 from tests.support.service_host import ServiceHost, killed_everywhere
 
@@ -302,22 +302,22 @@ def test_a_folder_that_cannot_be_renamed_is_reported() -> None:
 
 def test_a_removed_gateway_leaves_nothing_and_a_second_removal_does_nothing() -> None:
     host = serving()
-    find_verb("gateway.remove").run(decode(RemoveInput, {}), host)
+    find_verb("gateway.remove").run(decode(NoInput, {}), host)
     assert host.serves() == ""
     left = [each for each in host.files if "gateway" in each]
     assert (left, host.enabled) == ([], set())
     before = dict(host.files)
-    remove(RemoveInput(), host)
+    remove(NoInput(), host)
     assert host.files == before
 
 
 def test_a_removal_that_was_killed_keeps_the_unit_until_the_end() -> None:
-    hosts = killed_everywhere(serving, lambda host: remove(RemoveInput(), host))
+    hosts = killed_everywhere(serving, lambda host: remove(NoInput(), host))
     assert len(hosts) > 4
     assert not [each for host in hosts for each in host.files if "gateway" in each]
     for at in range(len(hosts)):
         host = replace(serving(), kill_at=at)
         with pytest.raises(Killed):
-            remove(RemoveInput(), host)
+            remove(NoInput(), host)
         if any("gateway" in each for each in host.files):
             assert UNIT in host.files, "the next run finds by it what is left"

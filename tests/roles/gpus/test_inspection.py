@@ -6,7 +6,8 @@ import pytest
 
 from llamaherd.onhost.hardware import parse_gpu
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, Ended, FailedError
-from roles.gpus.onhost import Found, InspectInput, inspect
+from llamaherd.onhost.verbs import NoInput
+from roles.gpus.onhost import Found, inspect
 from tests.support.recording import InspectedHost
 
 LINE = "GPU-1, 00000000:01:00.0, Enabled, 300.0, 300.0, 100.0, 350.0, 210, [N/A], NVIDIA GeForce RTX 3090, Founders"
@@ -24,10 +25,10 @@ LINE = "GPU-1, 00000000:01:00.0, Enabled, 300.0, 300.0, 100.0, 350.0, 210, [N/A]
     ],
 )
 def test_what_the_driver_lists(ended: Ended, found: Found) -> None:
-    assert inspect(InspectInput(), InspectedHost({}, ends={"nvidia-smi": ended})) == found
+    assert inspect(NoInput(), InspectedHost({}, ends={"nvidia-smi": ended})) == found
 
 
 def test_a_line_that_is_no_gpu_is_a_sentence() -> None:
     odd = LINE.replace("00000000:01:00.0", "somewhere")
     with pytest.raises(FailedError, match="nvidia-smi prints what cannot be read: not a PCI address"):
-        inspect(InspectInput(), InspectedHost({}, ends={"nvidia-smi": Ended(0, odd)}))
+        inspect(NoInput(), InspectedHost({}, ends={"nvidia-smi": Ended(0, odd)}))

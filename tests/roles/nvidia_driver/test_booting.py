@@ -10,9 +10,9 @@ from llamaherd.layout import (
     REBOOT_NOTE,
 )
 from llamaherd.onhost.system import Ended, FailedError
+from llamaherd.onhost.verbs import NoInput
 from roles.nvidia_driver.onhost.booting import (
     LoadInput,
-    NothingInput,
     RebootedInput,
     RebootInput,
     load,
@@ -63,9 +63,9 @@ def test_a_reboot_is_marked_before_it_is_scheduled() -> None:
     marked, scheduled = host.index("write", str(REBOOT_MARK)), host.index("systemd-run")
     assert marked < host.index("write", str(REBOOT_NOTE)) < scheduled
     with pytest.raises(FailedError, match="not back from its reboot"):
-        require_booted(NothingInput(), host)
+        require_booted(NoInput(), host)
     host.boot()
-    require_booted(NothingInput(), host)
+    require_booted(NoInput(), host)
 
 
 @pytest.mark.parametrize("full", ["driver-reboot", "llamaherd/reboot"])
@@ -84,10 +84,10 @@ def test_a_host_that_judges_is_not_back(state: str, back: int) -> None:
     host = installed(ends={"systemctl show": Ended(0, f"{state}\n")})
     host.files.pop(str(DRIVER_ARMED))
     if back:
-        require_booted(NothingInput(), host)
+        require_booted(NoInput(), host)
         return
     with pytest.raises(FailedError):
-        require_booted(NothingInput(), host)
+        require_booted(NoInput(), host)
 
 
 def test_a_host_that_has_the_driver_it_was_rebooted_for() -> None:

@@ -13,10 +13,9 @@ from llamaherd.inventory.schema import Connect
 from llamaherd.pipeline.plan import tasks_of
 from llamaherd.plan import Plan
 from llamaherd.role.role import Run
-from roles.nvidia_driver import ROLE
+from roles.nvidia_driver import ROLE, driver_refusals
 from roles.nvidia_driver.changes import BACK_SECONDS, driver_changes, reboot_changes, refusal_changes, way_back
 from roles.nvidia_driver.onhost.packages import InstallInput
-from roles.nvidia_driver.preflight import driver_refusals
 from tests.support.fake import run
 from tests.support.ours import parse_state
 from tests.support.recording import input_of

@@ -13,10 +13,9 @@ from llamaherd.onhost.servers import UnitState
 from llamaherd.plan import DriverPlan, Plan
 from llamaherd.reference.packages import branch_of, upstream_version
 from llamaherd.role.changes import Change
-from roles.nvidia_driver import inspection_input
+from roles.nvidia_driver import driver_refusals, inspection_input
 from roles.nvidia_driver.changes import driver_changes, load_changes, reboot, reboot_changes
 from roles.nvidia_driver.onhost.packages import InstallInput
-from roles.nvidia_driver.preflight import driver_refusals
 from tests.support.ours import parse_state, show_plan
 from tests.support.recording import input_of
 from tests.support.rigs import GONE, KERNEL, converged, gpu_rig, planned

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from llamaherd.cli.verification import print_report
 from llamaherd.inventory.schema import Rig
-from llamaherd.pipeline.show import print_report
 from roles.nvidia_driver import driver_checks
 from tests.support import ours as verify
 from tests.support.rigs import changed, gpu_rig, planned

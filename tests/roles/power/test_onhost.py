@@ -11,8 +11,8 @@ from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_RUN, POWER_TABLE, 
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.files import WrittenFile
 from llamaherd.onhost.system import Ended, FailedError
-from llamaherd.onhost.verbs import find_verb
-from roles.power.onhost import ApplyInput, RemoveInput, apply, remove
+from llamaherd.onhost.verbs import NoInput, find_verb
+from roles.power.onhost import ApplyInput, apply, remove
 from tests.support.hostile import PLAIN
 from tests.support.played_host import File
 from tests.support.service_host import ServiceHost, killed_everywhere
@@ -93,7 +93,7 @@ def test_what_cannot_be_written_or_enabled_restarts_nothing(more: dict[str, Any]
 
 def test_gpus_get_their_defaults_back_before_the_program_goes() -> None:
     each = holding(ends={str(POWER_PROGRAM): Ended(0, "card GPU-3090 has its default limit again, 350 W\n")})
-    remove(RemoveInput(), each)
+    remove(NoInput(), each)
     released = each.index(str(POWER_PROGRAM), "release")
     assert released < each.index("remove", str(POWER_PROGRAM)) < each.index("remove", UNIT)
     assert {"disable", "--now"} < set(each.done[0])
@@ -105,7 +105,7 @@ def test_gpus_that_do_not_go_back_keep_all_that_knows_of_them() -> None:
     each = holding(ends={str(POWER_PROGRAM): Ended(1, "", "GPU-3090 does not go back: Insufficient Permissions\n")})
     before = dict(each.files)
     with pytest.raises(FailedError, match="not all GPUs have their defaults again") as caught:
-        remove(RemoveInput(), each)
+        remove(NoInput(), each)
     assert caught.value.log == ("GPU-3090 does not go back: Insufficient Permissions",)
     assert each.files == before
 
@@ -119,7 +119,7 @@ def test_without_the_program_or_a_driver_there_is_nothing_to_give_back(lacks: st
         each.files[str(POWER_PROGRAM)].mode = 0o644
     else:
         each.ends["sh -c command -v nvidia-smi"] = Ended(1)
-    remove(RemoveInput(), each)
+    remove(NoInput(), each)
     assert not each.has_done("release")
     assert each.files == {}
 
@@ -130,7 +130,7 @@ def test_killed_anywhere_the_next_run_ends_in_the_same_place() -> None:
     for each in hosts:
         assert (each.units[NAME].state, each.enabled) == ("active", {NAME})
         assert {*each.files} == {one.path for one in GIVEN.files}
-    for each in killed_everywhere(holding, lambda each: remove(RemoveInput(), each)):
+    for each in killed_everywhere(holding, lambda each: remove(NoInput(), each)):
         assert (each.files, each.enabled) == ({}, set())
 
 
@@ -138,5 +138,5 @@ def test_killed_anywhere_the_next_run_ends_in_the_same_place() -> None:
 def test_no_shell_reads_a_value(text: str) -> None:
     each = host()
     apply(ApplyInput((file(f"/etc/llamaherd/{text}", text=text), *GIVEN.files), restart=True), each)
-    remove(RemoveInput(), each)
+    remove(NoInput(), each)
     assert [words for words in each.done if words[0] == "sh"] == [["sh", "-c", "command -v nvidia-smi"]]

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.host.state import HostState, find_gpu
 from llamaherd.onhost.hardware import GpuState, parse_gpu, parse_number
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import GpuPower, Plan
 from llamaherd.role.changes import RunVerb
 from roles.base import base_changes
 from roles.power import HeldGpu, PowerState, inspection_input, power_changes, power_leftovers, power_refusals
-from roles.power.onhost import ApplyInput, InspectInput, RemoveInput, UnitState
+from roles.power.onhost import ApplyInput, InspectInput, UnitState
 from tests.support.drifts import Drift, lost
 from tests.support.ours import parse_state, refusals, show_plan
 from tests.support.power import BOTH, NEW, OLD, held
@@ -318,7 +319,7 @@ def test_what_is_no_longer_declared_is_given_back_once() -> None:
     seen = parse_state([*converged(BARE, {}), "power\tactive\tenabled\tno"])
     (change,) = power_leftovers(BARE, seen)
     assert power_changes(BARE, seen) == []
-    assert change.how == RunVerb("power.remove", RemoveInput(), change.says)
+    assert change.how == RunVerb("power.remove", NoInput(), change.says)
     seen = unit_is()(seen)
     assert power_leftovers(BARE, seen) == []
     assert inspection_input(BARE) == InspectInput(notes=False)
@@ -328,7 +329,7 @@ def test_what_was_held_is_given_back_where_no_card_is_declared_any_more() -> Non
     plan = planned(cpu_rig())
     assert inspection_input(plan) == InspectInput(notes=False)
     (step,) = power_leftovers(plan, parse_state([*converged(plan, {"chat": "key"}), "power\tinactive\tenabled\tno"]))
-    assert step.how == RunVerb("power.remove", RemoveInput(), step.says)
+    assert step.how == RunVerb("power.remove", NoInput(), step.says)
 
 
 @pytest.mark.parametrize(

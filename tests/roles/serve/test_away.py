@@ -1,4 +1,4 @@
-"""How long a server will be away, as `herd plan` says it: by its last start, or estimated from the size of its model."""
+"""How long a server will be away, as `herd plan` says it: by its last start, or by the size of its model."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from llamaherd.plan import digest
-from llamaherd.plan.task import planned_task
+from llamaherd.plan.instance import planned_task
 from roles.serve.transaction import attempt_identity, proof_prompt, speed_identity
 from tests.support.rigs import cpu_rig, gpu_rig, planned
 

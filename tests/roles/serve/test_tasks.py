@@ -9,7 +9,7 @@ import pytest
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.trials.trial import variant_instance
 from llamaherd.plan import InstancePlan
-from llamaherd.plan.task import longest_input, planned_task, task_path
+from llamaherd.plan.instance import longest_input, planned_task, task_path
 from tests.support.rigs import cpu_rig, planned
 
 

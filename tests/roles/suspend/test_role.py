@@ -11,9 +11,10 @@ from pydantic import ValidationError
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.system import Ended, FailedError
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import Plan
 from roles.suspend import SuspendState, suspend_changes, suspend_checks, suspend_leftovers
-from roles.suspend.onhost import ApplyInput, InspectInput, RemoveInput, apply, inspect, remove
+from roles.suspend.onhost import ApplyInput, apply, inspect, remove
 from tests.checks.test_fleet import Found, porch, survey
 from tests.support.ours import parse_state, show_plan
 from tests.support.recording import RecordingHost, input_of
@@ -63,7 +64,7 @@ def test_a_rig_without_it_has_none_of_it() -> None:
     assert suspend_changes(plan, HostState()) == []
     assert suspend_leftovers(plan, HostState.of(SuspendState())) == []
     (change,) = suspend_leftovers(plan, HostState.of(SuspendState("active")))
-    assert input_of(change, RemoveInput) == RemoveInput()
+    assert input_of(change, NoInput) == NoInput()
 
 
 def test_its_description_and_its_checks(wanted: Plan) -> None:
@@ -77,10 +78,10 @@ def test_its_description_and_its_checks(wanted: Plan) -> None:
 
 def test_verbs_on_a_host() -> None:
     host = RecordingHost({}, ends={"systemctl restart": Ended(1)})
-    assert inspect(InspectInput(), host).timer == ""
+    assert inspect(NoInput(), host).timer == ""
     with pytest.raises(FailedError, match="does not start"):
         apply(ApplyInput(()), host)
-    remove(RemoveInput(), host)
+    remove(NoInput(), host)
 
 
 @pytest.mark.parametrize(("after", "seconds"), [("5m", 300), ("30m", 1800), ("48h", 172800)])

@@ -12,8 +12,8 @@ from llamaherd.layout import ADDRESS, ADDRESS_PROGRAM, ADDRESS_UNIT, ASK_USER, U
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.files import WrittenFile
 from llamaherd.onhost.system import Ended, FailedError
-from llamaherd.onhost.verbs import find_verb
-from roles.virtual_address.onhost import KEEPALIVED, NEW, ApplyInput, RemoveInput, apply, remove
+from llamaherd.onhost.verbs import NoInput, find_verb
+from roles.virtual_address.onhost import KEEPALIVED, NEW, ApplyInput, apply, remove
 from tests.support.played_host import File
 from tests.support.service_host import ServiceHost, killed_everywhere
 
@@ -150,10 +150,10 @@ def test_a_full_disk_leaves_what_runs(full: str) -> None:
 def test_a_removed_address_leaves_nothing_and_a_second_removal_does_nothing() -> None:
     host = serving()
     for _ in range(2):
-        find_verb("virtual_address.remove").run(decode(RemoveInput, {}), host)
+        find_verb("virtual_address.remove").run(decode(NoInput, {}), host)
         assert (set(host.files), runs(host), host.enabled) == ({KEEPALIVED}, "", set())
 
 
 def test_a_killed_removal_is_completed_by_the_next() -> None:
-    for host in killed_everywhere(serving, lambda host: remove(RemoveInput(), host)):
+    for host in killed_everywhere(serving, lambda host: remove(NoInput(), host)):
         assert (set(host.files), runs(host)) == ({KEEPALIVED}, "")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import Plan
 from roles.gateway.config import configuration
 from roles.virtual_address import address_changes, address_leftovers, refusals, unit_spec
-from roles.virtual_address.onhost import ApplyInput, RemoveInput
+from roles.virtual_address.onhost import ApplyInput
 from tests.support.fake import run
 from tests.support.gateway import gateway_of, keys_of
 from tests.support.ours import inspect_text, parse_state, show_plan
@@ -109,7 +110,7 @@ def test_a_process_by_another_configuration_is_restarted_and_a_file_alone_is_wri
 def test_where_there_is_none_any_more_it_goes() -> None:
     alone = sharing_plans(SHARED.replace(f"  address: {ADDRESS}\n", ""))["box"]
     (change,) = address_leftovers(alone, parse_state(["virtual-address\tactive\tenabled\tno\tabc"]))
-    assert input_of(change, RemoveInput) == RemoveInput()
+    assert input_of(change, NoInput) == NoInput()
     assert address_leftovers(alone, parse_state([])) == []
     assert "virtual_address.inspect" in inspect_text(alone)
 

@@ -8,10 +8,11 @@ from pydantic import ValidationError
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.system import Ended, FailedError
+from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import Plan
 from roles.gateway.config import configuration, waker
 from roles.wake import WakeState, wake_changes, wake_checks, wake_files, wake_leftovers
-from roles.wake.onhost import ApplyInput, InspectInput, RemoveInput, apply, inspect, remove
+from roles.wake.onhost import ApplyInput, apply, inspect, remove
 from tests.checks.test_fleet import Found, porch, survey
 from tests.support.gateway import gateway_of, gateway_plans, keys_of, waking_plan
 from tests.support.ours import parse_state, show_plan
@@ -50,7 +51,7 @@ def test_a_fleet_without_wake_has_none_of_it() -> None:
     assert list(waker(gateway_of(plan))) == []
     assert "wake" not in configuration(gateway_of(plan), keys_of(gateway_of(plan))).text
     (change,) = wake_leftovers(plan, HostState.of(WakeState("active")))
-    assert input_of(change, RemoveInput) == RemoveInput()
+    assert input_of(change, NoInput) == NoInput()
     assert wake_leftovers(plan, HostState.of(WakeState())) == []
 
 
@@ -75,11 +76,11 @@ def test_its_description_and_its_check(wanted: Plan) -> None:
 
 def test_verbs_on_a_host() -> None:
     host = RecordingHost({}, ends={"systemctl restart": Ended(1), "id -u": Ended(0, "994\n")})
-    assert inspect(InspectInput(), host).socket == ""
+    assert inspect(NoInput(), host).socket == ""
     with pytest.raises(FailedError, match="does not listen"):
         apply(ApplyInput((), restart=True), host)
     apply(ApplyInput((), restart=False), host)
-    remove(RemoveInput(), host)
+    remove(NoInput(), host)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 
 from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, Host
-from llamaherd.onhost.verbs import find_verb
-from roles.wsl.onhost import BACKUP, FilesInput, RestartInput, WindowsFile, require_systemd, write
+from llamaherd.onhost.verbs import NoInput, find_verb
+from roles.wsl.onhost import BACKUP, FilesInput, WindowsFile, require_systemd, write
 from tests.support.hostile import PLAIN
 
 STARTS = pytest.mark.usefixtures("starts_processes")
@@ -166,5 +166,5 @@ def test_no_shell_reads_a_value(text: str, tmp_path: Path) -> None:
 
 def test_without_systemd_a_run_ends() -> None:
     with pytest.raises(FailedError, match="systemd does not run yet") as caught:
-        require_systemd(RestartInput(), Host(print, print))
+        require_systemd(NoInput(), Host(print, print))
     assert "wsl --terminate NAME" in caught.value.fix

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from roles.serve.onhost.client_probes import probe_server
 from roles.serve.onhost.model import ProbeResult
 from roles.serve.onhost.session import Limits
+from roles.serve.onhost.verification import probe_server
 from roles.serve.transaction import probe_question
 from tests.render.plans import GROUP
 from tests.support.bad_engine import COMPLETIONS, EMBEDDINGS, RERANKS, SHAPES, TEXTS, WIRE, serving

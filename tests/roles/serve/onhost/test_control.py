@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 import pytest
 
 from llamaherd.onhost.document import VERSION, decode, parse_document
-from llamaherd.onhost.pauses import PausesInput, pauses, read_pause
+from llamaherd.onhost.pauses import pauses, read_pause
 from llamaherd.onhost.reservation import RunLockInput
 from llamaherd.onhost.server_control import ControlInput, ControlledServer, ControlResult, PauseEndInput
 from llamaherd.onhost.system import Ended, FailedError
-from llamaherd.onhost.verbs import find_verb
+from llamaherd.onhost.verbs import NoInput, find_verb
 from roles.serve.onhost.control import last_error, run_end, run_pause, run_resume, run_start, run_stop
 from roles.serve.onhost.model import RemovalInput, Server
 from roles.serve.onhost.probation import start_probation
@@ -61,7 +61,7 @@ def serves(made: PlayedHost, name: str) -> bool:
 
 def left(made: PlayedHost) -> dict[str, float]:
     """Return the seconds that are left of pauses."""
-    return dict(pauses(PausesInput(), made).left)
+    return dict(pauses(NoInput(), made).left)
 
 
 def leftovers(made: PlayedHost) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 from rich.console import Console
 
-from llamaherd.pipeline.show import print_report
+from llamaherd.cli.verification import print_report
 from llamaherd.role.report import Check, Report
 from tests.pipeline.test_verify import VERB, captured, in_json, probed, report, well
 from tests.support.golden import assert_golden

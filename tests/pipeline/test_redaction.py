@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from llamaherd.text.redaction import REDACTED, Redactor
+from llamaherd.pipeline.bundle import REDACTED, Redactor
 
 SECRET = 'canary/"42" ü+x'
 NAMES = {"attic.lan": "host-1", "attic": "host-2", "tom": "user-1", "192.168.1.7": "host-3"}
