@@ -24,6 +24,7 @@ from llamaherd.engines import flags_of
 from llamaherd.engines.flags.keys import Keys, slug
 from llamaherd.inventory.file_writer import FileEdit, text_of
 from llamaherd.inventory.schema import Engine, Instance, Model, Rig
+from llamaherd.inventory.schema.key_flags import LLAMA
 from llamaherd.inventory.schema.software import PUBLISHED
 from llamaherd.inventory.settings import text_with_comments, text_with_entry, text_with_value
 from llamaherd.lock import Lock, LockedModel, hub
@@ -226,8 +227,11 @@ class _Import:
 
         Raise UserError if a model has no source, or InventoryError if the rig with the instances has mistakes.
         """
+        left = self._leave_out()
         self._find_models()
         self._place()
+        for each in self.imported[:1]:
+            each.notes += left
         self._group()
         draft = self._survey(self._text())
         if self._drop_refused(draft):
@@ -289,6 +293,25 @@ class _Import:
         for name in unused:
             text = text_with_value(text, file, ("engines", name), None)
         return text
+
+    def _leave_out(self) -> list[str]:
+        """Leave out servers of which one runs at a time, but the first, if no group can hold them.
+
+        Return a line about them.
+        """
+        kept: list[Offer] = []
+        left: list[str] = []
+        for offer in self.source.offers:
+            before = [each.server for each in kept if each.server.kind != LLAMA and each.server.group]
+            swapped = offer.server.kind != LLAMA and offer.server.group
+            same = any(each.group == offer.server.group or each.alone or offer.server.alone for each in before)
+            if swapped and same:
+                left.append(offer.name)
+            else:
+                kept.append(offer)
+        self.source = replace(self.source, offers=tuple(kept))
+        names = ", ".join(f"`{name}`" for name in left)
+        return [f"{names}: not imported, as one of these runs at a time, which only llama.cpp can"] if left else []
 
     # --- models ---
 

@@ -13,7 +13,7 @@ from llamaherd.diagnostics.findings import InventoryError, Place
 from llamaherd.inventory.yaml_file import TOO_LARGE, Path_, parse_yaml
 from llamaherd.inventory.yaml_file import Document as YamlDocument
 from llamaherd.recipes import containers, shell
-from llamaherd.recipes.commands import Document, Position, Text, Word, positioned, split, word_of, yaml_text_at
+from llamaherd.recipes.commands import Document, Position, Text, Word, positioned, split, unveil, word_of, yaml_text_at
 from llamaherd.recipes.compose_service import as_list, as_mapping, variables_of
 from llamaherd.recipes.containers import Container, bind_mounts, published_port, word_at
 from llamaherd.recipes.recipe import MOST_SERVERS, NOT_READ, Recipe
@@ -92,7 +92,7 @@ class _Reader:
                 return Recipe(documents=(Document(text, str(given.get(target, ""))),))
             name = "template"
         if name == "template":
-            source = str(given.get("src", value if isinstance(value, str) else ""))
+            source = unveil(str(given.get("src", value if isinstance(value, str) else "")))
             if not names_engine(source + str(given.get("dest", ""))):
                 return Recipe()
             message = f"`{source or name}` is another file, and is not read"

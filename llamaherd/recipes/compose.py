@@ -74,7 +74,7 @@ class _Reader:
                 found, service = self._service(service, keyed=keyed)
                 recipe += Recipe(tuple(unread)) + found
                 services.append(service)
-        return recipe + Recipe(tuple(compose_rules.check_services(self.document, services)))
+        return recipe + Recipe(tuple(compose_rules.check_services(self.document, services, whole=self.whole)))
 
     def _unread(self, services: Mapping[str, Any]) -> Iterator[Finding]:
         included = self.document.data.get("include")
@@ -138,11 +138,6 @@ class _Reader:
         service = replace(service, container=container, server=server)
         recipe = Recipe(tuple(containers.check_container(self.document.file, container)))
         recipe += Recipe(tuple(containers.check_start(self.document.file, container, server)))
-        if server is None and (image is None or words[0].unknown) and servers.names_engine(str(declared)):
-            why = "is built by another file" if image is None else "is set elsewhere"
-            message = f"the image of `{service.name}` {why}: what it starts is not read"
-            place = Place(self.document.file, *service.at)
-            recipe += Recipe((NOT_READ.at(place, message, "check its Dockerfile, or name the image", "note"),))
         if server is None and not container.official:
             return recipe, service
         recipe += Recipe((*self._empty(empty, environment), *self._split(service)))

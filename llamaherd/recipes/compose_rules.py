@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
+from typing import Any
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule, Severity
 from llamaherd.inventory.yaml_file import Document
 from llamaherd.recipes.compose_service import Service, as_list, as_mapping, given_devices, has_cards
-from llamaherd.recipes.recipe import ServerCommand
+from llamaherd.recipes.recipe import NOT_AT_BOOT, ServerCommand
 from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, is_loopback
 from llamaherd.recipes.unit_rules import SECRET_NAME
 from llamaherd.reference import images
@@ -106,9 +107,12 @@ _MOST_CARDS = 16
 """The number of GPUs that `all` means when two services are compared."""
 
 
-def check_services(document: Document, services: list[Service]) -> Iterator[Finding]:
-    """Yield the faults of services, and the conflicts between them."""
+def check_services(document: Document, services: list[Service], *, whole: bool) -> Iterator[Finding]:
+    """Yield the faults of services, and the conflicts between them. `whole`: whether the text is a whole file."""
     for service in services:
+        if whole and service.server and not _started_again(service.declared):
+            message = f"`{service.name}` stays down after a crash or a reboot: it has no `restart:`"
+            yield NOT_AT_BOOT.at(Place(document.file, *service.at), message, "add `restart: unless-stopped`", "note")
         yield from _restart(document, service)
         yield from _secrets(document, service)
         yield from _health(document, service)
@@ -121,6 +125,11 @@ def check_services(document: Document, services: list[Service]) -> Iterator[Find
         if first.may_run_with(second) and (first.server or second.server):
             yield from _ports(document, first, second)
             yield from _shares(document, first, second)
+
+
+def _started_again(declared: Mapping[str, Any]) -> bool:
+    """Return whether a service says when it is started again, be it never."""
+    return "restart" in declared or "restart_policy" in as_mapping(declared.get("deploy"))
 
 
 def _restart(document: Document, service: Service) -> Iterator[Finding]:

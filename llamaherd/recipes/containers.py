@@ -21,6 +21,7 @@ from llamaherd.recipes.recipe import (
     CONTAINER_FAILS,
     LARGEST,
     NAME_GONE,
+    NOT_READ,
     OF_LLAMA_CPP,
     OPENS_TO_NETWORK,
     PRIVILEGED,
@@ -31,15 +32,20 @@ from llamaherd.recipes.recipe import (
     base_name,
     engine_of,
     find_program,
+    kind_of_program,
     recipe_version,
 )
 from llamaherd.recipes.servers import (
     API_KEY_FLAGS,
     API_KEY_VARIABLES,
+    MODEL_FLAGS,
     PORTS,
+    ROUTING,
+    are_server_flags,
     check_server,
     is_loopback,
     key_advice,
+    names_engine,
 )
 from llamaherd.reference import images
 from llamaherd.text.numbers import whole_number
@@ -191,6 +197,8 @@ def server_of(container: Container) -> ServerCommand | None:
     if server is None:
         return None
     image = str(container.image)
+    settled = server.kind == "vllm" or container.official or container.entrypoint is not None or container.built
+    given = server.has(*MODEL_FLAGS, *ROUTING) or {"LLAMA_ARG_MODEL", "LLAMA_ARG_HF_REPO"} & {*container.environment}
     version = tagged_version(server.kind, image) or recipe_version(image)
     return replace(
         server,
@@ -202,6 +210,7 @@ def server_of(container: Container) -> ServerCommand | None:
         gpu_ids=container.gpu_ids,
         cpus=container.cpus,
         binds=container.binds,
+        dropped=server.dropped if settled or given else (*server.dropped, f"the entrypoint of {image}"),
     )
 
 
@@ -218,12 +227,18 @@ def _server(container: Container) -> ServerCommand | None:
             return None
         words = words[1:]
     kind: EngineName | None = "vllm" if "vllm" in container.repository else engine
-    if kind is None and re.search(r"llama[._-]?cpp", container.repository):
-        kind = "llama.cpp"
+    if kind is None and (re.search(r"llama[._-]?cpp", container.repository) or _has_server_flags(words, given)):
+        kind = kind_of_program("llama-server", words, engine)
     program = _started(container) if kind != "vllm" else "vllm"
     if kind is None or program is None:
         return None
     return ServerCommand(program, kind, words[1:] if container.tool else words, container.image.start)
+
+
+def _has_server_flags(words: tuple[Word, ...], environment: Mapping[str, Word]) -> bool:
+    """Return whether the arguments of an image that nothing here knows are those of llama-server, with a model."""
+    names = {*map(str, words), *environment}
+    return bool(names & {*MODEL_FLAGS, *ROUTING}) and are_server_flags(words, None)
 
 
 def _started(container: Container) -> str | None:
@@ -243,6 +258,8 @@ def check_container(file: Path, container: Container) -> Iterator[Finding]:
     at_image = Place(file, *container.image.start)
     if server is None and is_swap(container):
         yield from _swap(file, container)
+    elif server is None and not container.official:
+        yield from _unread(container, at_image)
     if server is None and not container.official:
         return
     yield from _image(container, at_image)
@@ -262,6 +279,15 @@ def check_container(file: Path, container: Container) -> Iterator[Finding]:
         yield from _network(file, container, server)
 
 
+def _unread(container: Container, place: Place) -> Iterator[Finding]:
+    """Report a container that may start an engine by a program of its own."""
+    about = " ".join([str(container.image), *map(str, container.command), *map(str, container.entrypoint or ())])
+    variables = " ".join([*container.environment, *map(str, container.environment.values())])
+    if names_engine(about) or (container.gpu and names_engine(" ".join([variables, *(container.mounts or ())]))):
+        message = f"what `{container.image}` starts is not known here, and is not read"
+        yield NOT_READ.at(place, message, "check its Dockerfile, or name the program and its arguments", "note")
+
+
 def is_swap(container: Container) -> bool:
     """Return whether a container runs llama-swap, which starts servers by its own config.yaml."""
     return base_name(container.repository) == "llama-swap"
@@ -269,7 +295,11 @@ def is_swap(container: Container) -> bool:
 
 def _swap(file: Path, container: Container) -> Iterator[Finding]:
     """Report llama-swap that the network reaches without a key; its servers listen inside of its container."""
-    if container.settings_elsewhere or _may_have_keys(file, container):
+    config = next((source for source, target in container.binds if target.endswith((".yaml", ".yml"))), "")
+    if config or not any(each.endswith((".yaml", ".yml")) for each in container.mounts or ()):
+        message = f"the models of llama-swap are in `{config or 'its config.yaml'}`, which is not read with this file"
+        yield NOT_READ.at(Place(file, *container.image.start), message, "check that file by itself", "note")
+    if container.settings_elsewhere or (config and swap_has_keys(file.absolute().parent / config)):
         return
     places = [each.start for each in container.ports if not (each.unknown or is_loopback(each.address))]
     places = [container.host_network] if container.host_network else places
@@ -277,14 +307,6 @@ def _swap(file: Path, container: Container) -> Iterator[Finding]:
         message = "llama-swap is open to the whole network, and no API key is required"
         way_out = "publish on 127.0.0.1, or set `apiKeys` in its config.yaml"
         yield OPENS_TO_NETWORK.at(Place(file, *place), message, way_out)
-
-
-def _may_have_keys(file: Path, container: Container) -> bool:
-    """Return whether the config.yaml that a container of llama-swap mounts has keys, or cannot be read."""
-    for source, target in container.binds:
-        if target.endswith((".yaml", ".yml")):
-            return swap_has_keys(file.absolute().parent / source)
-    return False
 
 
 def has_swap_keys(text: str) -> bool:
@@ -336,6 +358,10 @@ RECIPE_TAG = Rule(
 )
 
 
+_VERSIONED = re.compile(r"(?:^|[-_])(?:v?\d+\.\d+|b\d{4,6}$)")
+"""A tag of one version, which stays the same."""
+
+
 def _image(container: Container, place: Place) -> Iterator[Finding]:
     right = f"{images.LLAMA_CPP}:{images.serving_tag(container.tag)}"
     if container.repository == images.OLD_LLAMA_CPP:
@@ -353,7 +379,7 @@ def _image(container: Container, place: Place) -> Iterator[Finding]:
         message = f"`{container.tag}` contains only llama-cli and llama-completion: it serves no requests"
         yield CONTAINER_FAILS.at(place, message, f"use `{right}`, which starts llama-server")
     pinned = re.search(r"@sha256:[0-9a-f]{64}$", str(container.image))
-    if not (pinned or container.local or container.image.unknown):
+    if not (pinned or container.local or container.image.unknown or _VERSIONED.search(container.tag)):
         message = f"the tag in `{container.image}` moves: tomorrow it is another engine"
         way_out = "name the image by its digest, NAME@sha256:…, as `docker buildx imagetools inspect IMAGE` shows it"
         yield RECIPE_TAG.at(place, message, way_out)
@@ -376,6 +402,10 @@ def _program(file: Path, container: Container) -> Iterator[Finding]:
     yield CONTAINER_FAILS.at(Place(file, *word.start), message, way_out)
 
 
+_BRIDGE = "172.17.0.1"
+"""The address of the host in Docker's own network, which containers alone reach."""
+
+
 def _network(file: Path, container: Container, server: ServerCommand) -> Iterator[Finding]:
     host = server.value("--host")
     port_word = server.value("--port") or container.environment.get("LLAMA_ARG_PORT")
@@ -392,7 +422,7 @@ def _network(file: Path, container: Container, server: ServerCommand) -> Iterato
             message = f"port {published.container} of the container is published, and the server listens on {port}"
             way_out = f"publish `{published.text.rsplit(':', 1)[0]}:{port}`, or pass `--port {published.container}`"
             yield CONTAINER_FAILS.at(place, message, way_out)
-        elif not (published.unknown or is_loopback(published.address) or keyed):
+        elif not (published.unknown or published.address == _BRIDGE or is_loopback(published.address) or keyed):
             message = f"`{published.text}` is open to the whole network, and no API key is required"
             chosen = "" if ":" in published.text else f"{published.container}:"  # else Docker takes any
             way_out = f"write `127.0.0.1:{chosen}{published.text}`, or {key_advice(server)}"

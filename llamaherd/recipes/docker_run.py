@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.recipes.commands import Position, Word
 from llamaherd.recipes.compose_rules import NETWORK_MODE
 from llamaherd.recipes.containers import Bind, Container, bind_of_mount, bind_of_volume, published_port, word_at
-from llamaherd.recipes.recipe import CONTAINER_FAILS, NOT_AS_IT_LOOKS
+from llamaherd.recipes.recipe import BETTER_BY_RIG, CONTAINER_FAILS, NOT_AS_IT_LOOKS
 from llamaherd.text.numbers import whole_number
 
 _SWITCHES = {
@@ -19,6 +19,15 @@ _SWITCHES = {
     *("--privileged", "--init", "--read-only", "--no-healthcheck", "--oom-kill-disable", "-P", "--publish-all"),
     *("-q", "--quiet", "--sig-proxy", "--disable-content-trust", "--replace"),
 }
+
+
+def end_of_run(names: Sequence[str]) -> int | None:
+    """Return the index behind `docker run`, `podman run` or `docker create` in a command; None without one."""
+    for at, name in enumerate(names):
+        if name in {"docker", "podman"}:
+            at += 2 if names[at + 1 : at + 2] == ["container"] else 1
+            return at + 1 if names[at : at + 1] in (["run"], ["create"]) else None
+    return None
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,15 @@ def check_docker_options(file: Path, arguments: tuple[Word, ...]) -> Iterator[Fi
         message = "with `--network host` no port is published: the server listens on the host itself"
         way_out = "leave `-p` out, and choose address and port by `--host` and `--port`"
         yield NETWORK_MODE.at(Place(file, *port.start), message, way_out, "warning")
+
+
+def check_detached(file: Path, arguments: tuple[Word, ...]) -> Iterator[Finding]:
+    """Yield a note on a container in the background that Docker does not start again."""
+    options, _ = docker_words(arguments)
+    detached = next((each for each in options if each.name == "--detach" or re.match(r"-[it]*d", each.name)), None)
+    if detached and not any(each.name == "--restart" for each in options):
+        message = f"with `{detached.name}` and no `--restart`, the server stays down after a crash or a reboot"
+        yield BETTER_BY_RIG.at(Place(file, *detached.start), message, "add `--restart unless-stopped`")
 
 
 def _cards(gpus: DockerOption | None) -> int | None:

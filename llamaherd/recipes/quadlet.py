@@ -7,14 +7,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from llamaherd.diagnostics.findings import Place
+from llamaherd.diagnostics.findings import Finding, Place
+from llamaherd.diagnostics.spelling import nearest_name
 from llamaherd.inventory.yaml_file import UNREADABLE
 from llamaherd.recipes import containers, docker_run, unit_rules, unit_service, units
 from llamaherd.recipes.commands import Text, Word, positioned, unveil, word_of
 from llamaherd.recipes.containers import Container, bind_of_mount, bind_of_volume, published_port, word_at
-from llamaherd.recipes.recipe import Recipe, engine_of
+from llamaherd.recipes.recipe import NOT_AS_IT_LOOKS, Recipe, engine_of
 
 _SECTION = "Container"
+_KEYS = (
+    *("AddDevice", "ContainerName", "Entrypoint", "Environment", "EnvironmentFile", "Exec", "GroupAdd", "HealthCmd"),
+    *("Image", "Memory", "Mount", "Network", "PodmanArgs", "PublishPort", "Secret", "ShmSize", "Ulimit", "Volume"),
+)
+"""Keys of a container that are read here."""
+_OTHER_KEYS = frozenset(("ExposeHostPort", "Group", "HostName", "Label", "Mask", "Pod", "Pull", "Unmask", "User"))
+"""Keys that podman has, and that are spelt like others."""
 
 
 def is_quadlet(text: str) -> bool:
@@ -25,17 +33,32 @@ def is_quadlet(text: str) -> bool:
 def check_text(file: Path, text: str) -> Recipe:
     """Return the recipe of a `.container` file."""
     unit = units.read_unit(positioned(text))
+    meant = {each.key: name for each in unit.settings if (name := _meant(each))}
+    recipe = Recipe(tuple(_misspelt(file, each, meant[each.key]) for each in unit.settings if each.key in meant))
+    unit = replace(unit, settings=tuple(replace(each, key=meant.get(each.key, each.key)) for each in unit.settings))
     image = unit.last("Image", _SECTION)
     if image is None:
         message = "cannot read this file: it has no `Image=` under `[Container]`"
         return Recipe((UNREADABLE.at(Place(file), message, "name the image that the container is of"),))
     started = unit_rules.StartedUnit(file, unit)
-    recipe = Recipe(tuple(unit_rules.check_unit(started)))
+    recipe += Recipe(tuple(unit_rules.check_unit(started)))
     container = replace(_container(unit, image), engine=engine_of(text))
     recipe += containers.recipe_of(file, container)
-    if recipe.servers:
+    if recipe.servers or containers.is_swap(container):
         recipe += Recipe(tuple(unit_service.check_boot(started)))
     return recipe
+
+
+def _meant(setting: units.Setting) -> str | None:
+    """Return the key of which another one is a misspelling; None for one that may be right."""
+    if setting.section != _SECTION or setting.key in {*_KEYS, *_OTHER_KEYS}:
+        return None
+    return nearest_name(setting.key, _KEYS)
+
+
+def _misspelt(file: Path, setting: units.Setting, meant: str) -> Finding:
+    message = f"podman has no key `{setting.key}`, and does not make this service"
+    return NOT_AS_IT_LOOKS.at(Place(file, *setting.start), message, f"did you mean `{meant}`?")
 
 
 def _container(unit: units.Unit, image: units.Setting) -> Container:

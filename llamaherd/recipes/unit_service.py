@@ -14,7 +14,7 @@ from llamaherd.recipes.memory_limits import (
     prompts_above_limit,
     weights_above_limit,
 )
-from llamaherd.recipes.recipe import ServerCommand
+from llamaherd.recipes.recipe import NOT_AT_BOOT, ServerCommand
 from llamaherd.recipes.unit_rules import NEVER_STARTED, OUT_OF_SIGHT, StartedUnit, swallowed
 from llamaherd.recipes.units import Unit, words
 from llamaherd.text.numbers import whole_number
@@ -39,29 +39,6 @@ def _whole(started: StartedUnit) -> bool:
     """Return whether the whole unit is given, so that absent settings are really missing."""
     sections = {name for name, _ in started.unit.sections}
     return not started.partial and "Unit" in sections and swallowed(started.words) is None
-
-
-NOT_AT_BOOT = Rule(
-    "LH268",
-    "A service is not started at boot, or not again after a crash.",
-    why="""
-    `systemctl enable` makes the links that `[Install]` names; `Restart=` decides when systemd starts a service again.
-    """,
-    example="""
-    [Unit]
-    Description=llama
-
-    [Service]
-    User=llama
-    ExecStart=/usr/bin/llama-server -m /srv/a.gguf --port 8080
-    Restart=on-failure
-    RestartSec=5
-    """,
-    language="ini",
-    fix="add `WantedBy=multi-user.target` under `[Install]`, and `Restart=on-failure`.",
-    severity="warning",
-    sometimes=("note",),
-)
 
 
 def _at_boot(started: StartedUnit) -> Iterator[Finding]:
@@ -301,6 +278,9 @@ def _devices(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
         yield started.finding(
             OUT_OF_SIGHT, allows[0].at, message, "add `DeviceAllow=char-nvidia-uvm rw`, and nvidiactl"
         )
+    if folder := next((each for each in allows if re.match(r"/dev/dri/?(?:\s|$)", each.text)), None):
+        message = "`DeviceAllow=` takes no folder: the GPU's devices stay closed, and the server computes on the CPU"
+        yield started.finding(OUT_OF_SIGHT, folder.at, message, "write `DeviceAllow=char-drm rw`")
     for key in ("PrivateDevices", "DevicePolicy"):
         setting = started.unit.last(key)
         closed = started.unit.yes(key) if key == "PrivateDevices" else not re.search("nvidia|dri|kfd|dxg", allowed)

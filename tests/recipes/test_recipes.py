@@ -164,6 +164,7 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
         (3, 103, "LH103", "error", "write `-fa on`"),
     ],
     "vllm.yaml": [
+        (3, 5, "LH268", "note", "add `restart: unless-stopped`"),
         (3, 12, "LH145", "warning", DIGEST),
         (5, 13, "LH144", "error", "write `127.0.0.1:8000:8000`, or set `VLLM_API_KEY` in its environment"),
     ],

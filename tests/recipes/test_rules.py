@@ -127,7 +127,7 @@ def test_what_is_right_is_let_be(text: str, tmp_path: Path) -> None:
         (f"{RUN} {CUDA.replace('-cuda', '')} -m a.gguf", [(1, "LH143")]),
         (f"{RUN} {CUDA.replace('server', 'light')} -m a.gguf", [(1, "LH143")]),
         (f"docker run --gpus all -p 127.0.0.1:1:9000 {CUDA} -m a --port 9000", [(1, "LH143")]),
-        ("docker run --gpus all ghcr.io/ggml-org/llama.cpp:server-cuda-b9592 -m a --no-mmap", [(1, "LH145")]),
+        ("docker run --gpus all ghcr.io/ggml-org/llama.cpp:server-cuda-b9592 -m a --no-mmap", []),
         ("cat a-00001-of-00002.gguf a-00002-of-00002.gguf > a.gguf", [(1, "LH141")]),
         ("cat parts/a-*-of-00002.gguf > a.gguf", [(1, "LH141")]),
         ('llama-server -m "~/models/a.gguf"', [(1, "LH141")]),
@@ -153,7 +153,7 @@ def test_what_is_wrong_is_said(text: str, expected: list[tuple[int, str]], tmp_p
 
 def compose(**service: object) -> str:
     """A service; None takes a key out that it has otherwise."""
-    declared = {"image": CUDA, "gpus": "all", "volumes": ["/m:/m"], **service}
+    declared = {"image": CUDA, "gpus": "all", "volumes": ["/m:/m"], "restart": "always", **service}
     kept = {key: value for key, value in declared.items() if value is not None}
     return yaml.safe_dump({"services": {"llama": kept}}, sort_keys=False)
 
@@ -185,8 +185,8 @@ def compose(**service: object) -> str:
         ({"command": "/app/llama-server -m a"}, ["LH143"]),
         ({"command": "/app/llama-server -m a --no-mmap", "entrypoint": ""}, ["LH101"]),
         ({"image": "me/ik:1", "command": ["bash", "-c", "llama-server -m a --no-mmap"]}, ["LH145", "LH101"]),
-        ({"image": "redis:latest", "ports": ["6379:6379"], "command": "--port 1"}, []),
-        ({"image": None, "build": "."}, []),
+        ({"image": "redis:latest", "ports": ["6379:6379"], "command": "--port 1"}, ["LH001"]),
+        ({"image": None, "build": "."}, ["LH001"]),
         ({"environment": 1, "ports": "x", "volumes": 3, "healthcheck": [], "deploy": []}, []),
     ],
 )
@@ -201,7 +201,7 @@ def test_compose_takes_variables_from_the_file_beside_it(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("style", ["command: >\n      -m a\n      --no-mmap", 'command: "-m a \\\n      --no-mmap"'])
 def test_words_of_a_folded_command_stand_where_they_are_written(style: str, tmp_path: Path) -> None:
-    text = f"services:\n  llama:\n    image: {CUDA}\n    gpus: all\n    {style}\n"
+    text = f"services:\n  llama:\n    image: {CUDA}\n    gpus: all\n    restart: always\n    {style}\n"
     file = tmp_path / "compose.yaml"
     file.write_text(text, encoding="utf-8")
     (finding,) = examine(file)

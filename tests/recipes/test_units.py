@@ -79,7 +79,6 @@ def unit(*more: str, start: str = START) -> str:
         UNIT.replace("User=llama", "DynamicUser=yes"),
         UNIT.replace("[Unit]", "[Unit]\nStartLimitIntervalSec=300\nStartLimitBurst=3").replace("RestartSec=5\n", ""),
         "[Unit]\nDescription=a timer\n[Timer]\nOnCalendar=daily\n[Install]\nWantedBy=timers.target\n[Service]\n",
-        f"[Container]\nImage=a/b@sha256:{'0' * 64}\n[Service]\nRestart=always\n",
     ],
 )
 def test_what_is_right_is_let_be(text: str, tmp_path: Path) -> None:
