@@ -128,7 +128,7 @@ def check_services(document: Document, services: list[Service], *, whole: bool) 
 
 
 def _started_again(declared: Mapping[str, Any]) -> bool:
-    """Return whether a service says when it is started again, be it never."""
+    """Return whether a service sets when Docker starts it again."""
     return "restart" in declared or "restart_policy" in as_mapping(declared.get("deploy"))
 
 

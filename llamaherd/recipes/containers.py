@@ -236,7 +236,7 @@ def _server(container: Container) -> ServerCommand | None:
 
 
 def _has_server_flags(words: tuple[Word, ...], environment: Mapping[str, Word]) -> bool:
-    """Return whether the arguments of an image that nothing here knows are those of llama-server, with a model."""
+    """Return whether the arguments of an unknown image are those of llama-server, with a model."""
     names = {*map(str, words), *environment}
     return bool(names & {*MODEL_FLAGS, *ROUTING}) and are_server_flags(words, None)
 

@@ -477,7 +477,7 @@ NOT_AT_BOOT = Rule(
     "A service is not started at boot, or not again after a crash.",
     why="""
     `systemctl enable` makes the links that `[Install]` names; `Restart=` decides when systemd starts a service again.
-    Docker starts a container again if its `restart:` says so.
+    `restart:` of a container is the same for Docker.
     """,
     example="""
     [Unit]
