@@ -112,7 +112,7 @@ class _Reader:
             return Recipe(), service
         environment = variables_of(declared.get("environment"))
         command, empty = self._command(service, "command", environment)
-        privileged, network = service.last("privileged"), service.last("network_mode")
+        network = service.last("network_mode")
         container = Container(
             image=words[0],
             command=command,
@@ -120,9 +120,7 @@ class _Reader:
             ports=tuple(self._ports(service)),
             environment=self._settings(service),
             gpu=has_cards(declared),
-            privileged=privileged[0].at("privileged") if privileged and privileged[1] is True else None,
             host_network=network[0].at("network_mode") if network and network[1] == "host" else None,
-            healthcheck=self._health(service),
             mounts=mount_targets(declared) if service.complete else None,
             binds=bind_mounts(as_list(declared.get("volumes"))),
             memlock=may_lock(declared),
@@ -218,10 +216,3 @@ class _Reader:
                 published = containers.published_port(unveil(resolved), start)
                 unknown = bool(published.address) and is_veiled(resolved[: len(published.address)])
                 yield replace(published, unknown=unknown)
-
-    def _health(self, service: Service) -> tuple[str, tuple[int, int]] | None:
-        source, healthcheck = service.last("healthcheck") or (service.sources[-1], None)
-        test = as_mapping(healthcheck).get("test")
-        if test is None:
-            return None
-        return " ".join(map(str, test)) if isinstance(test, list) else str(test), source.at("healthcheck", "test")

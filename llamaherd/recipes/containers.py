@@ -24,7 +24,6 @@ from llamaherd.recipes.recipe import (
     NOT_READ,
     OF_LLAMA_CPP,
     OPENS_TO_NETWORK,
-    PRIVILEGED,
     EngineName,
     Published,
     Recipe,
@@ -90,6 +89,13 @@ def bind_of_mount(text: str) -> Bind | None:
     )
 
 
+def mount_target(text: str) -> str | None:
+    """Return the path in the container of `SOURCE:TARGET[:OPTIONS]`, or of the options of a mount."""
+    named = re.search(r"(?:^|,)(?:target|destination|dst)=([^,]+)", text)
+    parts = re.sub(r"\$\{[^}]*\}|^[A-Za-z]:(?=[^:]*:/)", "", text).split(":")  # a disk of Windows
+    return named[1] if named else parts[1] if len(parts) > 1 else parts[0] or None
+
+
 def bind_mounts(volumes: Iterable[Any]) -> tuple[Bind, ...]:
     """Return the volumes that are folders or files of the host."""
     return tuple(found for each in volumes if (found := bind_of_volume(each)))
@@ -114,9 +120,7 @@ class Container:
     ports: tuple[Published, ...] = ()
     environment: Mapping[str, Word] = field(default_factory=dict)
     gpu: bool = False
-    privileged: Position | None = None
     host_network: Position | None = None
-    healthcheck: tuple[str, Position] | None = None
     mounts: tuple[str, ...] | None = None
     """The mount paths in it; None if they are unknown."""
     binds: tuple[Bind, ...] = ()
@@ -264,10 +268,6 @@ def check_container(file: Path, container: Container) -> Iterator[Finding]:
         return
     yield from _image(container, at_image)
     yield from _program(file, container)
-    if container.privileged:
-        message = "`privileged` gives the container the whole host"
-        way_out = "leave it out: a reservation of the GPU is all that an engine needs"
-        yield PRIVILEGED.at(Place(file, *container.privileged), message, way_out)
     if ("cuda" in container.tag or container.repository in images.VLLM) and not container.gpu:
         message = "no GPU is given to this container: the engine would not see one"
         way_out = _HOW["gpu"][container.style]
@@ -433,21 +433,6 @@ def _network(file: Path, container: Container, server: ServerCommand) -> Iterato
         message = "the container is in the network of the host, open to all of it, and no API key is required"
         way_out = f"pass `--host 127.0.0.1`, or {key_advice(server)}"
         yield OPENS_TO_NETWORK.at(Place(file, *container.host_network), message, way_out)
-    yield from _health(file, container, port if known else None)
-
-
-def _health(file: Path, container: Container, port: str | None) -> Iterator[Finding]:
-    if container.healthcheck is None:
-        if container.official and port and port != "8080" and container.ports:
-            message = f"the image checks health at port 8080, and the server listens on {port}: it stays `unhealthy`"
-            way_out = f"give it a health check of its own, of http://localhost:{port}/health"
-            yield CONTAINER_FAILS.at(Place(file, *container.image.start), message, way_out, "warning")
-        return
-    test, start = container.healthcheck
-    requested = re.search(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0):(\d+)", test)
-    if requested and port and requested[1] != port:
-        message = f"the health check requests port {requested[1]}, and the server listens on {port}"
-        yield CONTAINER_FAILS.at(Place(file, *start), message, f"request http://localhost:{port}/health")
 
 
 def word_at(text: str, start: Position) -> Word:

@@ -12,7 +12,7 @@ from llamaherd.diagnostics.spelling import nearest_name
 from llamaherd.inventory.yaml_file import UNREADABLE
 from llamaherd.recipes import containers, docker_run, unit_rules, unit_service, units
 from llamaherd.recipes.commands import Text, Word, positioned, unveil, word_of
-from llamaherd.recipes.containers import Container, bind_of_mount, bind_of_volume, published_port, word_at
+from llamaherd.recipes.containers import Container, bind_of_mount, bind_of_volume, mount_target, published_port, word_at
 from llamaherd.recipes.recipe import NOT_AS_IT_LOOKS, Recipe, engine_of
 
 _SECTION = "Container"
@@ -64,7 +64,7 @@ def _misspelt(file: Path, setting: units.Setting, meant: str) -> Finding:
 def _container(unit: units.Unit, image: units.Setting) -> Container:
     ports = unit.all("PublishPort", _SECTION)
     network = unit.last("Network", _SECTION)
-    health, exec_, entry = (unit.last(key, _SECTION) for key in ("HealthCmd", "Exec", "Entrypoint"))
+    exec_, entry = unit.last("Exec", _SECTION), unit.last("Entrypoint", _SECTION)
     # PodmanArgs are options of `podman run`, before the image.
     more = tuple(word for each in unit.all("PodmanArgs", _SECTION) for word in units.words(each.value, {}))
     extra = docker_run.container_of((*more, word_of(image.value))) or Container(word_of(image.value))
@@ -74,7 +74,7 @@ def _container(unit: units.Unit, image: units.Setting) -> Container:
     ]
     gpu_names = [each.rpartition("=")[2] for each in devices if "nvidia.com/gpu=" in each]
     every = unit.all("Volume", _SECTION) + mounts
-    targets = [target for each in every if (target := _target(unveil(each.text)))]
+    targets = [target for each in every if (target := mount_target(unveil(each.text)))]
     binds = [bind_of_volume(unveil(each.text)) for each in volumes] + [
         bind_of_mount(unveil(each.text)) for each in mounts
     ]
@@ -86,7 +86,6 @@ def _container(unit: units.Unit, image: units.Setting) -> Container:
         environment={**extra.environment, **units.unit_environment(unit, _SECTION)},
         gpu=bool(devices) or extra.gpu,
         host_network=network.at if network and network.text == "host" else extra.host_network,
-        healthcheck=(unveil(health.text), health.at) if health else extra.healthcheck,
         mounts=(*targets, *(extra.mounts or ())),
         binds=tuple(bind for bind in binds if bind) + extra.binds,
         memlock=any("memlock" in each.text for each in unit.all("Ulimit", _SECTION)) or extra.memlock,
@@ -107,10 +106,3 @@ def _program(entry: units.Setting) -> Iterator[Word]:
         yield from (word_at(each, entry.at) for each in re.findall(r'"((?:[^"\\]|\\.)*)"', entry.text))
     elif entry.text:
         yield word_of(Text(entry.text, entry.value.at))
-
-
-def _target(volume: str) -> str | None:
-    """Return the path in the container of a volume or mount."""
-    named = re.search(r"(?:^|,)(?:target|destination|dst)=([^,]+)", volume)
-    parts = volume.split(":")
-    return named[1] if named else parts[1] if len(parts) > 1 else parts[0] or None

@@ -396,8 +396,8 @@ CONTAINER_FAILS = Rule(
     "LH143",
     "A container would not start, or its server would be unreachable.",
     why="""
-    The image starts another program, a published port has no listener, the health check uses another port, no GPU is
-    given, a tag does not exist, or a folder is read as a volume.
+    The image starts another program, a published port has no listener, no GPU is given, a tag does not exist, or a
+    folder is read as a volume.
     """,
     example="""
     services:
@@ -423,22 +423,6 @@ OPENS_TO_NETWORK = Rule(
     fix="write `--host 127.0.0.1`, or `127.0.0.1:8080:8080` for a published port, or a key from a file.",
 )
 
-PRIVILEGED = Rule(
-    "LH146",
-    "A container gets the whole host.",
-    why="With `privileged`, code in the container may do all that root may. An engine needs no more than its GPU.",
-    example="""
-    services:
-      server:
-        image: ghcr.io/ggml-org/llama.cpp:server-cuda
-        gpus: all
-        privileged: true
-        volumes: ["/srv/models:/models:ro"]
-        command: --model /models/qwen.gguf
-    """,
-    fix="leave the line out.",
-    severity="warning",
-)
 
 BETTER_BY_RIG = Rule(
     "LH149",

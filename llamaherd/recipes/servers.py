@@ -423,10 +423,6 @@ def _model(file: Path, server: ServerCommand) -> Iterator[Finding]:
             first = f"-00001-of-{shard[2]}.gguf"
             message = f"this is shard {number} of {count}, and the engine needs the first"
             yield NOT_AS_IT_LOOKS.at(at, message, f"name the file that ends with `{first}`")
-        elif count > 1:
-            message = f"this is the first of {count} shards: all of them must be in the same folder, with these names"
-            way_out = "download them all, and never join them with `cat`"
-            yield BETTER_BY_RIG.at(at, message, way_out)
     if re.match(r"/mnt/[a-z]/", str(model)):
         message = "under WSL this is a Windows disk, read by a slow network protocol: loading takes minutes"
         yield BETTER_BY_RIG.at(at, message, "copy the model into Linux's own file system, such as ~/models")

@@ -64,7 +64,7 @@ UNIT_VARIABLE = Rule(
 
 OUT_OF_SIGHT = Rule(
     "LH194",
-    "A service cannot access a file, a device or the network that it needs.",
+    "A service cannot access a file or a device that it needs.",
     why="""
     `ProtectHome=`, `PrivateTmp=` and `PrivateDevices=` hide files; a relative path starts in `/` without
     `WorkingDirectory=`.

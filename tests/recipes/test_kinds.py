@@ -48,7 +48,7 @@ WantedBy=default.target
         ("", "", []),
         ("AddDevice=nvidia.com/gpu=all\n", "", [(5, "LH143")]),
         ("AddDevice=nvidia.com/gpu=all", "PodmanArgs=--gpus all", []),
-        ("--port 8080", "--port 9000", [(5, "LH143"), (8, "LH143")]),
+        ("--port 8080", "--port 9000", [(8, "LH143")]),
         ("127.0.0.1:8080:8080", "8080:8080", [(8, "LH144")]),
         ("PublishPort=127.0.0.1:8080:8080", "Network=host", [(8, "LH144")]),
         ("PublishPort=127.0.0.1:8080:8080", "PublishPort=8080:8080\nEnvironmentFile=/etc/llama.env", []),
