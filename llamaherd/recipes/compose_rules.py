@@ -61,10 +61,13 @@ def check_services(document: Document, services: list[Service], *, whole: bool) 
             message = f"`{service.name}` stays down after a crash or a reboot: it has no `restart:`"
             yield NOT_AT_BOOT.at(Place(document.file, *service.at), message, "add `restart: unless-stopped`", "note")
         yield from _secrets(document, service)
+    short: set[str] = set()
     for first, second in combinations(services, 2):
         if first.may_run_with(second) and (first.server or second.server):
             yield from _ports(document, first, second)
-            yield from _shares(document, first, second)
+            found = tuple(_shares(document, first, second)) if second.name not in short else ()
+            short |= {second.name} if found else set()
+            yield from found
 
 
 def _started_again(declared: Mapping[str, Any]) -> bool:

@@ -70,14 +70,18 @@ Bind = tuple[str, str]
 """A path of the host, and the path in the container where it is mounted."""
 
 
+_VOLUME = re.compile(r"((?:\$\{[^}]*\}|[^:])+):([^:]*)")
+"""The source and the target of a volume."""
+
+
 def bind_of_volume(volume: object) -> Bind | None:
     """Return the bind of `SOURCE:TARGET[:OPTIONS]` or Compose's mapping; None for a volume of Docker's own."""
     if isinstance(volume, Mapping):
         source, target = str(volume.get("source", "")), str(volume.get("target", ""))
     else:
-        source, _, rest = str(volume).partition(":")
-        target = rest.partition(":")[0]
-    return (source, target) if re.match(r"[./~]", source) and target.startswith("/") else None
+        parts = _VOLUME.match(str(volume))
+        source, target = (parts[1], parts[2]) if parts else ("", "")
+    return (source, target) if re.match(r"[./~$]", source) and target.startswith("/") else None
 
 
 def bind_of_mount(text: str) -> Bind | None:

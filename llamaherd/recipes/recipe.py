@@ -305,7 +305,8 @@ def _server_of(
         return None
     skipped = 1 if name in {"llama", "vllm"} else 2 if name.startswith("python") else 0
     arguments = rest[skipped:]
-    engine = "ik_llama.cpp" if re.match(r"ik[-_.]?llama", name) else engine
+    if named := re.search(r"(?:^|/)(?:(ik[-_.]?llama)|llama\.cpp\b)", str(word)):
+        engine = "ik_llama.cpp" if named[1] else "llama.cpp"  # one file may start several
     return ServerCommand(
         program, kind_of_program(program, arguments, engine), arguments, word.start, settings, str(word)
     )

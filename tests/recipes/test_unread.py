@@ -178,3 +178,23 @@ def test_a_script_of_the_same_play_is_read(tmp_path: Path) -> None:
     text = "- copy:\n    dest: /opt/llama.sh\n    content: |\n      llama-server -m a.gguf --no-mmap\n"
     text += "- copy:\n    dest: /etc/a.service\n    content: |\n      [Service]\n      ExecStart=/opt/llama.sh\n"
     assert found(tmp_path, "main.yml", text) == [(4, "LH101")]
+
+
+def test_a_folder_whose_path_is_set_elsewhere_is_mounted(tmp_path: Path) -> None:
+    text = 'docker run --gpus all -v "$(pwd)/a.yaml:/a.yaml" -v "${DIR:-/srv}/m:/m" x/vllm-openai:v0.33.0 --model a/b\n'
+    (tmp_path / "a.sh").write_text(text, encoding="utf-8")
+    (server,) = understand(tmp_path / "a.sh").servers
+    assert server.binds == (("$(pwd)/a.yaml", "/a.yaml"), ("/srv/m", "/m"))
+    text = "services:\n  a:\n    image: vllm/vllm-openai:v0.33.0\n    gpus: all\n    command: --model a/b\n"
+    text += "    volumes: ['${DIR:-/srv}/m:/m:ro', 'cache:/c']\n"
+    (tmp_path / "compose.yaml").write_text(text, encoding="utf-8")
+    (server,) = understand(tmp_path / "compose.yaml").servers
+    assert server.binds == (("${DIR:-/srv}/m", "/m"),)
+
+
+def test_a_card_that_is_full_is_reported_once_for_a_service(tmp_path: Path) -> None:
+    text = "services:\n" + "".join(
+        f"  s{n}:\n    image: vllm/vllm-openai:v0.33.0\n    gpus: all\n    restart: always\n    command: --model a/b\n"
+        for n in range(4)
+    )
+    assert found(tmp_path, "compose.yaml", text) == [(8, "LH201"), (13, "LH201"), (18, "LH201")]
