@@ -222,7 +222,7 @@ def _with_documents(path: Path, recipe: Recipe, depth: int) -> Recipe:
     whole = Recipe(recipe.findings, recipe.servers)
     for document in recipe.documents:
         whole += _document(path, document, depth)
-    read = tuple(f"`{document.name}`" for document in recipe.documents if document.name)
+    read = tuple(f"what `{document.name}` starts" for document in recipe.documents if document.name)
     kept = (each for each in whole.findings if each.code != NOT_READ.code or not any(map(each.message.count, read)))
     return Recipe(tuple(kept), whole.servers)
 
@@ -232,7 +232,8 @@ def _document(path: Path, document: Document, depth: int) -> Recipe:
     text = document.text
     composed = "compose" in map(str, document.reader)
     kind = "compose" if composed else kind_of(Path(document.name), text.chars)
-    if PurePath(document.name).suffix in _SHELL_SUFFIXES or re.search(r"^\[Service\]\s*$", text.chars, re.MULTILINE):
+    script = PurePath(document.name).suffix in _SHELL_SUFFIXES or text.chars.startswith("#!")
+    if script or re.search(r"^\[Service\]\s*$", text.chars, re.MULTILINE):
         return shell.reader_of(path, text.chars).read(text)
     if text.chars and kind not in (None, "inventory", "shell") and depth < _DEEPEST:
         try:

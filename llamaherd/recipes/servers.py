@@ -53,6 +53,8 @@ ROUTING = ("--models-preset", "--models-dir", "--models-max")
 _ELLIPSES = ("...", "…")
 """Signs for arguments that are left out."""
 _KEY_FROM_FILE = "put the key into a file, and give `--api-key-file`"
+_OF_FORKS = re.compile(r"turbo[2-4](?:_\w+)?")
+"""Cache types that only forks have (TurboQuant)."""
 _LONGEST = 80
 """The most characters of an argument in a message."""
 _STAND_IN = "4321"
@@ -61,6 +63,10 @@ _STAND_IN = "4321"
 
 def check_flags(file: Path, server: ServerCommand) -> Iterator[Finding]:
     """Yield the faults of a server's arguments and variables."""
+    if forked := next((word for word in server.arguments if _OF_FORKS.fullmatch(str(word))), None):
+        message = f"`{forked}` is of a fork of {server.kind}, whose flags are unknown: the arguments are not checked"
+        yield NOT_READ.at(Place(file, *forked.start), message, "`--help` of that program lists its flags", "note")
+        return
     if server.version and assumed_oldest(server):
         message = (
             f"{server.kind} {server.version} is older than all whose flags are known: its arguments are not checked"

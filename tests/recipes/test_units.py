@@ -130,7 +130,7 @@ def test_a_line_that_is_wrong_is_said(line: str, code: str, tmp_path: Path) -> N
         ("-m /srv/a.gguf -ngl 99", "ProcSubset=pid", ["LH194"]),
         ("-m /srv/a.gguf -ngl 99", "DeviceAllow=/dev/nvidia0 rw", ["LH194"]),
         ("-m /srv/a.gguf --port 80", "AmbientCapabilities=CAP_NET_BIND_SERVICE", []),
-        ("-m /srv/a.gguf \\  # the model\n  --port 8080", "", ["LH191"]),
+        ("-m /srv/a.gguf \\  # the model\n  --port 8080", "", ["LH191", "LH141"]),
     ],
 )
 def test_a_command_that_is_wrong_is_said(arguments: str, more: str, codes: list[str], tmp_path: Path) -> None:

@@ -198,3 +198,24 @@ def test_a_card_that_is_full_is_reported_once_for_a_service(tmp_path: Path) -> N
         for n in range(4)
     )
     assert found(tmp_path, "compose.yaml", text) == [(8, "LH201"), (13, "LH201"), (18, "LH201")]
+
+
+def test_flags_of_a_fork_are_not_judged(tmp_path: Path) -> None:
+    text = "llama-server -m a.gguf -ctk q8_0 -ctv turbo3 --moe-cache on --host 0.0.0.0\n"
+    assert found(tmp_path, "a.sh", text) == [(1, "LH280"), (1, "LH144")]
+
+
+def test_a_line_of_a_unit_that_is_not_continued(tmp_path: Path) -> None:
+    more = "ExecStart=/usr/bin/llama-server \\\n  -m /srv/a.gguf\n  --port 8081 --host 0.0.0.0"
+    assert found(tmp_path, "a.service", UNIT.format(more=more)) == [(7, "LH141"), (7, "LH144")]
+
+
+def test_a_value_that_is_empty_at_first_is_unknown(tmp_path: Path) -> None:
+    text = 'CTX=""\nif [ -n "$1" ]; then CTX="$1"; fi\nllama-server -m a.gguf -c "$CTX"\n'
+    assert found(tmp_path, "a.sh", text) == []
+
+
+def test_a_script_without_a_known_path_is_read(tmp_path: Path) -> None:
+    text = 'F="$(mktemp)"\ncat >"$F" <<E\n#!/bin/sh\nllama-server -m a.gguf --no-mmap\nE\n'
+    assert found(tmp_path, "a.sh", text) == [(4, "LH101")]
+    assert found(tmp_path, "a.sh", text.replace("#!/bin/sh", "# steps")) == [(4, "LH280")]
