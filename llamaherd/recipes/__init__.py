@@ -165,6 +165,8 @@ def _read(path: Path) -> Recipe:
         text = decoded(read_bytes(path, LARGEST))
     except UnreadableError as error:
         return Recipe((_unreadable(path, str(error), error.help),))
+    if not text.strip():
+        return Recipe((_unreadable(path, "it is empty", "give a file that starts a server"),))
     kind = kind_of(path, text)
     if kind == "inventory":
         return Recipe()

@@ -592,7 +592,7 @@ def _merged(branches: list[Variables]) -> Variables:
     for name in dict.fromkeys(name for branch in branches for name in branch):
         values = list(dict.fromkeys(branch[name] for branch in branches if name in branch))
         set_later = any(word.unknown for value in values for word in value)
-        values = [value for value in values if not set_later or [*map(str, value)] != [""]]
+        values = [value for value in values if not set_later or any(map(str, value)) or len(value) != 1] or values
         grown = [value for value in values if len(value) > 1 or not all(map(len, values))]
         known = [value for value in values if value in grown or not any(word.unknown for word in value)] or values[:1]
         longest = max(known, key=lambda value: (len(value), len("".join(map(str, value)))))

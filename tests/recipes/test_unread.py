@@ -219,3 +219,18 @@ def test_a_script_without_a_known_path_is_read(tmp_path: Path) -> None:
     text = 'F="$(mktemp)"\ncat >"$F" <<E\n#!/bin/sh\nllama-server -m a.gguf --no-mmap\nE\n'
     assert found(tmp_path, "a.sh", text) == [(4, "LH101")]
     assert found(tmp_path, "a.sh", text.replace("#!/bin/sh", "# steps")) == [(4, "LH280")]
+
+
+def test_values_that_are_unknown_or_empty_everywhere(tmp_path: Path) -> None:
+    text = 'case $1 in a) X=;; b) X="";; *) X="$Y"; X=;; esac\nA=()\n[ -n "$2" ] && A+=("$2")\n'
+    assert found(tmp_path, "a.sh", f'{text}llama-server -m a.gguf -c 4096 --alias "$X" "${{A[@]}}"\n') == []
+
+
+def test_an_empty_file_is_none(tmp_path: Path) -> None:
+    assert found(tmp_path, "a.service", "\n") == [(0, "LH001")]
+
+
+def test_tasks_of_another_file_are_named(tmp_path: Path) -> None:
+    text = "- name: llama.cpp\n  block:\n    - include_tasks: build.yml\n    - import_role: {name: gpu}\n"
+    assert found(tmp_path, "main.yml", text) == [(3, "LH280"), (4, "LH280")]
+    assert found(tmp_path, "main.yml", text.replace("llama", "x")) == []
