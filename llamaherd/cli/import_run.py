@@ -22,10 +22,12 @@ from llamaherd.cli.import_file import ImportFile, read_import
 from llamaherd.diagnostics.findings import HubError, InventoryError, UserError
 from llamaherd.engines import flags_of
 from llamaherd.engines.flags.keys import Keys, slug
+from llamaherd.engines.llama_cpp import ROUTERS_OWN
 from llamaherd.inventory.file_writer import FileEdit, text_of
 from llamaherd.inventory.schema import Engine, Instance, Model, Rig
+from llamaherd.inventory.schema.key_flags import LLAMA
 from llamaherd.inventory.schema.software import PUBLISHED
-from llamaherd.inventory.settings import text_with_comments, text_with_entry, text_with_value
+from llamaherd.inventory.settings import text_with_comments, text_with_entries, text_with_value
 from llamaherd.lock import Lock, LockedModel, hub
 from llamaherd.memory.facts import RigFacts
 from llamaherd.memory.proposal import largest_context, propose_placement
@@ -226,8 +228,11 @@ class _Import:
 
         Raise UserError if a model has no source, or InventoryError if the rig with the instances has mistakes.
         """
+        left = self._leave_out()
         self._find_models()
         self._place()
+        for each in self.imported[:1]:
+            each.notes += left
         self._group()
         draft = self._survey(self._text())
         if self._drop_refused(draft):
@@ -241,8 +246,8 @@ class _Import:
         for each in self.imported:
             each.comments = tuple(self._comments(each, final.facts[self.target.name]))
         text = self._text()
-        for each in self.imported:
-            text = text_with_comments(text, self.target.file, ("instances", each.name), each.comments)
+        comments = {each.name: each.comments for each in self.imported}
+        text = text_with_comments(text, self.target.file, "instances", comments)
         whole = self._survey(text)
         if not whole.ok:
             raise UnwrittenError(whole.findings, {self.target.file: text})
@@ -276,19 +281,38 @@ class _Import:
     def _text(self) -> str:
         """Return the text of the rig's file with all that is added. Raise UserError."""
         text, file, rig = self.target.text, self.target.file, self.target.rig
-        for name, keys in self.models.items():
-            text = text if name in rig.models else text_with_entry(text, file, "models", name, keys)
-        for name, keys in self.engines.items():
-            text = text_with_entry(text, file, "engines", name, keys)
+        models = {name: keys for name, keys in self.models.items() if name not in rig.models}
+        instances: dict[str, Keys] = {}
         for each in self.imported:
             whole: Keys = {"context": _UNKNOWN_CONTEXT, **each.keys}
-            ordered = {key: whole[key] for key in Instance.model_fields if whole.get(key) not in (None, [])}
-            text = text_with_entry(text, file, "instances", each.name, ordered)
+            given = {key: value for key, value in whole.items() if value not in (None, [])}
+            instances[each.name] = {key: given[key] for key in Instance.model_fields if key in given}
+        for section, entries in (("models", models), ("engines", self.engines), ("instances", instances)):
+            text = text_with_entries(text, file, section, entries)
         used = {each.keys["engine"] for each in self.imported}
         unused = [name for name in rig.engines if self.target.new and used and name not in used]
         for name in unused:
             text = text_with_value(text, file, ("engines", name), None)
         return text
+
+    def _leave_out(self) -> list[str]:
+        """Leave out servers of which one runs at a time, but the first, if no group can hold them.
+
+        Return a line about them.
+        """
+        kept: list[Offer] = []
+        left: list[str] = []
+        for offer in self.source.offers:
+            before = [each.server for each in kept if each.server.kind != LLAMA and each.server.group]
+            swapped = offer.server.kind != LLAMA and offer.server.group
+            same = any(each.group == offer.server.group or each.alone or offer.server.alone for each in before)
+            if swapped and same:
+                left.append(offer.name)
+            else:
+                kept.append(offer)
+        self.source = replace(self.source, offers=tuple(kept))
+        names = ", ".join(f"`{name}`" for name in left)
+        return [f"{names}: not imported, as one of these runs at a time, which only llama.cpp can"] if left else []
 
     # --- models ---
 
@@ -402,7 +426,7 @@ class _Import:
             own: Keys = {"engine": self._engine(offer), "model": names[self.served[offer.name]], "port": port}
             if offer.name in self.drafts:
                 own["draft"] = keys["draft"] | {"model": names[self.drafts[offer.name]]}
-            engine = rig.engines.get(own["engine"]) or Engine.model_validate(self.engines[own["engine"]])
+            engine = self._engine_of(own["engine"])
             instance = Imported(name, keys_on_rig(offer, cards, flags_of(engine), own), offer)
             if engine.image is None and instance.keys.pop("backend", None):
                 instance.notes.append(
@@ -444,8 +468,20 @@ class _Import:
                 names.append(name)
                 for each in members:
                     each.keys |= {"group": name, "port": members[0].keys["port"]}
+                    self._leave_to_router(each)
             elif len(self.imported) > 1:
                 members[0].notes.append("it runs next to the others: instances of a group are alike in GPUs and more")
+
+    def _leave_to_router(self, each: Imported) -> None:
+        """Leave out the arguments that a router has for all of its models, and drops for one."""
+        flags, words = flags_of(self._engine_of(each.keys["engine"])), each.keys.get("extra_args", [])
+        wrong = frozenset(at for at, word in enumerate(words) if word in ROUTERS_OWN)
+        if flags and wrong:
+            each.keys["extra_args"], options = without_words(words, flags, wrong)
+            each.refused |= dict.fromkeys(options, "the router of a group has it for all models")
+
+    def _engine_of(self, name: str) -> Engine:
+        return self.target.rig.engines.get(name) or Engine.model_validate(self.engines[name])
 
     def _ungroup(self, why: str) -> None:
         """Declare the members of groups as servers of their own."""

@@ -105,7 +105,7 @@ ROUTER_FLAGS = ("--models-preset", "--models-max")
 
 _OVERWRITTEN = frozenset({"--host", "--port", "--alias", "--api-key-file"})
 """Flags that the router itself sets for each section: its address, no key, and the section's name."""
-_ROUTERS_OWN = (
+ROUTERS_OWN = (
     *("--ssl-key-file", "--ssl-cert-file", "--api-key", "--api-prefix", "--path", "--reuse-port", "--timeout"),
     *("--threads-http", "--cors-origins", "--cors-methods", "--cors-headers", "--cors-credentials", "--hf-repo"),
     *("--models-dir", "--models-preset", "--models-max", "--models-autoload", "--model-url"),
@@ -149,7 +149,7 @@ def router_section(arguments: tuple[str, ...], known: Catalogue | None) -> Mappi
     written: set[str] = set()
     for flag, values in _options(arguments, known):
         spellings = _spellings(flag, known)
-        if not spellings.isdisjoint(_ROUTERS_OWN):
+        if not spellings.isdisjoint(ROUTERS_OWN):
             raise NotRoutedError(f"`{flag}` is for the server in front of all of a group, which has no such key")
         if not spellings.isdisjoint(_OVERWRITTEN):
             continue

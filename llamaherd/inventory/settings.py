@@ -123,46 +123,59 @@ def text_with_value(text: str, file: Path, path: Sequence[str], value: Any) -> s
 
 
 def text_with_entry(text: str, file: Path, section: str, name: str, value: Mapping[str, Any]) -> str:
-    """Return the text with a new entry at the end of a section, such as `models`, in the style of the entries there.
+    """Return the text with a new entry at the end of a section. Raise UserError if other lines would change."""
+    return text_with_entries(text, file, section, {name: value})
+
+
+def text_with_entries(text: str, file: Path, section: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the text with new entries at the end of a section, such as `models`, in the style of the entries there.
 
     Creates a missing section at the end of the file. Raise UserError if other lines would change.
     """
+    if not entries:
+        return text
     meant = _apart(parse_yaml(file, text).data)
     there = meant.get(section) or {}
-    if not isinstance(there, dict) or name in there:
-        raise UserError(f"{file} has no room for `{name}` in `{section}`", f"check `{section}`, or take another name")
-    meant[section] = {**there, name: dict(value)}
+    for name in entries:
+        if not isinstance(there, dict) or name in there:
+            help_ = f"check `{section}`, or take another name"
+            raise UserError(f"{file} has no room for `{name}` in `{section}`", help_)
+    meant[section] = {**there, **{name: dict(value) for name, value in entries.items()}}
+    for name, value in entries.items():
+        text = _with_entry(text, section, name, value)
+    return _as_meant(text, file, meant)
+
+
+def _with_entry(text: str, section: str, name: str, value: Mapping[str, Any]) -> str:
     top = nodes_of(text)
     pairs = top.value if isinstance(top, yaml.MappingNode) else []
     pair = next((each for each in pairs if each[0].value == section), None)
     if pair is None:
         body = text if text.endswith("\n") else f"{text}\n"
-        text = f"{body}\n{section}:\n{_entry(name, value, 2, 2, inline=_is_short(value))}"
-    elif isinstance(pair[1], yaml.MappingNode) and pair[1].value:
-        text = _with_last_entry(text, pair[1], name, value)
-    else:
-        key, node = pair  # `models:` or `models: {}`
-        start, end = key.end_mark.index, max(key.end_mark.index + 1, node.end_mark.index)
-        line = text.find("\n", end)
-        rest = text[end:] if line < 0 else text[end : line + 1]
-        after = "" if line < 0 else text[line + 1 :]
-        added = _entry(name, value, key.start_mark.column + 2, 2, inline=_is_short(value))
-        text = f"{text[:start]}:{rest.rstrip()}\n{added}{after}"
-    return _as_meant(text, file, meant)
+        return f"{body}\n{section}:\n{_entry(name, value, 2, 2, inline=_is_short(value))}"
+    if isinstance(pair[1], yaml.MappingNode) and pair[1].value:
+        return _with_last_entry(text, pair[1], name, value)
+    key, node = pair  # `models:` or `models: {}`
+    start, end = key.end_mark.index, max(key.end_mark.index + 1, node.end_mark.index)
+    line = text.find("\n", end)
+    rest = text[end:] if line < 0 else text[end : line + 1]
+    after = "" if line < 0 else text[line + 1 :]
+    added = _entry(name, value, key.start_mark.column + 2, 2, inline=_is_short(value))
+    return f"{text[:start]}:{rest.rstrip()}\n{added}{after}"
 
 
-def text_with_comments(text: str, file: Path, path: Sequence[str], lines: Iterable[str]) -> str:
-    """Return the text with lines of comment above the line of a key. Raise UserError if the data would change."""
+def text_with_comments(text: str, file: Path, section: str, comments: Mapping[str, Iterable[str]]) -> str:
+    """Return the text with lines of comment above entries of a section. Raise UserError if the data would change."""
     meant = parse_yaml(file, text).data
-    above = _at(nodes_of(text), path[:-1])
-    key = next((name for name, _ in above.value if name.value == path[-1]), None) if above else None
-    if key is None:
-        return text
-    start = text.rfind("\n", 0, key.start_mark.index) + 1
-    line = text[start : key.start_mark.index]
-    indent = line[: len(line) - len(line.lstrip())]
-    added = "".join(f"{indent}# {comment(each)}\n" for each in lines)
-    return _as_meant(text[:start] + added + text[start:], file, meant)
+    above = _at(nodes_of(text), (section,))
+    marks = {name.value: name.start_mark.index for name, _ in above.value} if above else {}
+    for name in sorted(comments.keys() & marks.keys(), key=marks.__getitem__, reverse=True):
+        start = text.rfind("\n", 0, marks[name]) + 1
+        line = text[start : marks[name]]
+        indent = line[: len(line) - len(line.lstrip())]
+        added = "".join(f"{indent}# {comment(each)}\n" for each in comments[name])
+        text = text[:start] + added + text[start:]
+    return _as_meant(text, file, meant)
 
 
 def _with_last_entry(text: str, node: yaml.MappingNode, name: str, value: Mapping[str, Any]) -> str:

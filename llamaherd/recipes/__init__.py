@@ -22,16 +22,25 @@ from llamaherd.recipes.pages import (
     typed_commands,
     wslconfig_of,
 )
-from llamaherd.recipes.recipe import LARGEST, NOT_AS_IT_LOOKS, NOT_READ, Recipe, check_outdated_terms
+from llamaherd.recipes.recipe import (
+    LARGEST,
+    NOT_AS_IT_LOOKS,
+    NOT_READ,
+    Recipe,
+    check_outdated_terms,
+)
 from llamaherd.text.textfile import UnreadableError, decoded, read_bytes, read_text
 
 RecipeKind = Literal["inventory", "compose", "shell", "wslconfig", "preset", "swap", "quadlet", "dockerfile", "ansible"]
+
+_OF_SERVERS = frozenset(("compose", "swap", "quadlet"))
+"""Kinds of files that start servers, and do nothing else."""
 
 _DEEPEST = 3
 """How deep files are read that are written in files."""
 
 _SHELL_SUFFIXES = {".sh", ".bash", ".zsh", ".service"}
-_TEMPLATE = re.compile(r"\.(?:j2|jinja2?|tpl|tmpl)$")
+_TEMPLATE = re.compile(r"\.(?:j2|jinja2?|tpl|tmpl|template|sample|example|dist)$")
 _WSLCONFIG = re.compile(r"\ufeff?(?:[^\S\n]*(?:#[^\n]*)?\n)*[^\S\n]*\[(?:wsl2|experimental)\]", re.IGNORECASE)
 _SECTIONS = re.compile(r"^\[(?:Service|wsl2|experimental)\]\s*$", re.MULTILINE | re.IGNORECASE)
 _COMPOSE_LANGUAGES = {"", "yaml", "yml", "docker-compose", "compose"}
@@ -156,6 +165,8 @@ def _read(path: Path) -> Recipe:
         text = decoded(read_bytes(path, LARGEST))
     except UnreadableError as error:
         return Recipe((_unreadable(path, str(error), error.help),))
+    if not text.strip():
+        return Recipe((_unreadable(path, "it is empty", "give a file that starts a server"),))
     kind = kind_of(path, text)
     if kind == "inventory":
         return Recipe()
@@ -168,7 +179,23 @@ def _read(path: Path) -> Recipe:
         return Recipe((_unreadable(path, "nothing in it is recognised", known),))
     plain = text if kind == "wslconfig" else without_jinja(text)
     recipe = _with_documents(path, _of_kind(kind, path, plain), 0)
+    if kind in _OF_SERVERS or (path.suffix == ".service" and re.search(r"^ExecStart", plain, re.MULTILINE)):
+        recipe = _not_clean(path, plain, recipe)
     return recipe + Recipe(tuple(check_outdated_terms(path, text)))
+
+
+def _not_clean(path: Path, text: str, recipe: Recipe) -> Recipe:
+    """Return a recipe with an error in place of notes if no server in it was read: it must not seem right."""
+    if recipe.servers or any(each.code != NOT_READ.code for each in recipe.findings):
+        return recipe
+    unread = [UNREADABLE.at(each.place, each.message, each.help) for each in recipe.findings]
+    if not unread:
+        lines = re.sub(r"^[ \t]*[#;].*", "", text, flags=re.MULTILINE)
+        named = re.search(r"(?<!o)llama|vllm|gguf", lines, re.IGNORECASE)
+        place = Place(path, lines.count("\n", 0, named.start()) + 1 if named else 1)
+        message = "no server that it starts is known" if named else "it starts no server of an engine"
+        unread = [UNREADABLE.at(place, message, "name the engine's program and arguments in it, or check another file")]
+    return Recipe(tuple(unread))
 
 
 def _of_kind(kind: RecipeKind, path: Path, text: str) -> Recipe:
@@ -197,7 +224,9 @@ def _with_documents(path: Path, recipe: Recipe, depth: int) -> Recipe:
     whole = Recipe(recipe.findings, recipe.servers)
     for document in recipe.documents:
         whole += _document(path, document, depth)
-    return whole
+    read = tuple(f"what `{document.name}` starts" for document in recipe.documents if document.name)
+    kept = (each for each in whole.findings if each.code != NOT_READ.code or not any(map(each.message.count, read)))
+    return Recipe(tuple(kept), whole.servers)
 
 
 def _document(path: Path, document: Document, depth: int) -> Recipe:
@@ -205,7 +234,8 @@ def _document(path: Path, document: Document, depth: int) -> Recipe:
     text = document.text
     composed = "compose" in map(str, document.reader)
     kind = "compose" if composed else kind_of(Path(document.name), text.chars)
-    if PurePath(document.name).suffix in _SHELL_SUFFIXES or re.search(r"^\[Service\]\s*$", text.chars, re.MULTILINE):
+    script = PurePath(document.name).suffix in _SHELL_SUFFIXES or text.chars.startswith("#!")
+    if script or re.search(r"^\[Service\]\s*$", text.chars, re.MULTILINE):
         return shell.reader_of(path, text.chars).read(text)
     if text.chars and kind not in (None, "inventory", "shell") and depth < _DEEPEST:
         try:

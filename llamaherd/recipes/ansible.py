@@ -13,7 +13,7 @@ from llamaherd.diagnostics.findings import InventoryError, Place
 from llamaherd.inventory.yaml_file import TOO_LARGE, Path_, parse_yaml
 from llamaherd.inventory.yaml_file import Document as YamlDocument
 from llamaherd.recipes import containers, shell
-from llamaherd.recipes.commands import Document, Position, Text, Word, positioned, split, word_of, yaml_text_at
+from llamaherd.recipes.commands import Document, Position, Text, Word, positioned, split, unveil, word_of, yaml_text_at
 from llamaherd.recipes.compose_service import as_list, as_mapping, variables_of
 from llamaherd.recipes.containers import Container, bind_mounts, published_port, word_at
 from llamaherd.recipes.recipe import MOST_SERVERS, NOT_READ, Recipe
@@ -24,8 +24,9 @@ _WRITING = {"copy": ("content", "dest"), "blockinfile": ("block", "path")}
 """Modules that write a file: the keys of its content and its path."""
 _RUNNING = frozenset(("command", "shell", "raw"))
 _CONTAINERS = frozenset(("docker_container", "podman_container"))
+_OTHER_FILES = frozenset(("template", "include_tasks", "import_tasks", "include_role", "import_role"))
 _MODULES = "|".join(
-    (*_WRITING, *_RUNNING, *_CONTAINERS, "hosts", "tasks", "template", "systemd", "docker_compose(?:_v2)?")
+    (*_WRITING, *_RUNNING, *_CONTAINERS, *_OTHER_FILES, "hosts", "tasks", "systemd", "docker_compose(?:_v2)?")
 )
 _TASKS = re.compile(rf"^[ \t]*(?:- +)?(?:[a-z]+\.[a-z]+\.)?(?:{_MODULES})[ \t]*:", re.MULTILINE)
 _HEAD = re.compile(r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)*---[ \t]*$", re.MULTILINE)
@@ -74,7 +75,7 @@ class _Reader:
                 place = Place(self.file, *self._at((*path, step)))
                 return recipe + Recipe((TOO_LARGE.at(place, message, "cut it into several files"),))
             name = str(step).rpartition(".")[2] if isinstance(value, dict) else ""
-            if name in _WRITING or name in _RUNNING or name in _CONTAINERS or name == "template":
+            if name in _WRITING or name in _RUNNING or name in _CONTAINERS or name in _OTHER_FILES:
                 recipe += self._task(name, (*path, step), below)
             elif name == "definition" and "services" in as_mapping(below):
                 text, at = yaml.safe_dump(below, sort_keys=False, allow_unicode=True), self._at((*path, step))
@@ -91,9 +92,12 @@ class _Reader:
                 text = self._text((*path, content), given[content])
                 return Recipe(documents=(Document(text, str(given.get(target, ""))),))
             name = "template"
-        if name == "template":
-            source = str(given.get("src", value if isinstance(value, str) else ""))
-            if not names_engine(source + str(given.get("dest", ""))):
+        if name in _OTHER_FILES:
+            keys = (key for key in ("src", "file", "name") if isinstance(given.get(key), str))
+            source = unveil(str(given.get(next(keys, ""), value if isinstance(value, str) else "")))
+            if name == "template" and not names_engine(source + str(given.get("dest", ""))):
+                return Recipe()
+            if not names_engine(self.whole.chars):
                 return Recipe()
             message = f"`{source or name}` is another file, and is not read"
             place = Place(self.file, *self._at(path))

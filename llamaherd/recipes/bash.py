@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -64,9 +64,14 @@ _LINE = re.compile(r"(?:[^\\\n]|\\.)*\\?\n?", re.DOTALL)
 _DOCUMENT = re.compile(r"<<-?\s*['\"\\]?(\w+)")
 
 
-def read_commands(text: Text, known: Mapping[str, str] | None = None) -> Script:
-    """Return the commands of a script, in order. `known` are variables that are set outside of it."""
-    shell = _Shell(text)
+def read_commands(
+    text: Text, known: Mapping[str, str] | None = None, beside: Callable[[str], str] = lambda _: ""
+) -> Script:
+    """Return the commands of a script, in order. `known` are variables that are set outside of it.
+
+    `beside` returns the text of a file in the folder of the script, which it may read by `source`.
+    """
+    shell = _Shell(text, beside=beside)
     for name, value in (known or {}).items():
         shell.variables[name] = (word_of(Text(value, ((1, 1),) * len(value)), (1, 1)),)
     shell.read()
@@ -88,6 +93,7 @@ class _EnoughError(Exception):
 
 @dataclass
 class _Shell(Expander):
+    beside: Callable[[str], str] = lambda _: ""
     functions: dict[str, Node] = field(default_factory=dict)
     called: set[str] = field(default_factory=set)
     local: list[str] = field(default_factory=list)
@@ -455,6 +461,8 @@ class _Shell(Expander):
         elif texts[0] == "let":
             for at, text in enumerate(texts[1:], start=1):
                 self._count(text, words[at].start)
+        elif texts[0] in ("source", ".") and len(words) > 1:
+            self._source(words[1])
         elif texts[0] in ("read", "mapfile", "readarray"):
             names = [word for word in words[1:] if re.fullmatch(r"[A-Za-z_]\w*", str(word))]
             sign = re.escape(str(settings["IFS"])) if "IFS" in settings else ""
@@ -467,6 +475,14 @@ class _Shell(Expander):
                     last = cuts[index][0] if index < min(len(cuts), len(names) - 1) else len(given.chars)
                     value = Word(given.cut(first, last), word.start)
                 self.variables[str(word)] = (value,)
+
+    def _source(self, word: Word) -> None:
+        """Read what another file sets. Its characters stand where the file is named."""
+        text = self.beside(str(word).rpartition("/")[2])
+        inner = _Shell(Text(text, (word.start,) * len(text)), self.variables)
+        inner.read()
+        self.variables = inner.variables
+        self.commands += [command for command in inner.commands if not command.words]
 
     def _cut(self, end: int) -> Cut | None:
         """Return the operator without a blank on either side that ends a command."""
@@ -575,7 +591,10 @@ def _merged(branches: list[Variables]) -> Variables:
     result: Variables = {}
     for name in dict.fromkeys(name for branch in branches for name in branch):
         values = list(dict.fromkeys(branch[name] for branch in branches if name in branch))
-        known = [value for value in values if not any(word.unknown for word in value)] or values[:1]
+        set_later = any(word.unknown for value in values for word in value)
+        values = [value for value in values if not set_later or any(map(str, value)) or len(value) != 1] or values
+        grown = [value for value in values if len(value) > 1 or not all(map(len, values))]
+        known = [value for value in values if value in grown or not any(word.unknown for word in value)] or values[:1]
         longest = max(known, key=lambda value: (len(value), len("".join(map(str, value)))))
         if all(_begins(longest, value) for value in known):
             result[name] = longest

@@ -58,6 +58,10 @@ _JINJA = re.compile(r"\{\{(?:[^\n}]|\}(?!\}))*\}\}|\{%(?:[^\n%]|%(?!\}))*%\}|\{#
 """An expression of Jinja on one line, a statement, or a comment."""
 
 
+_ALTERNATIVE = re.compile(r"(?<=%\})(?:(?!\{%)[^\x00])*(?=\{%-?[ \t]*(?:else|elif)\b)")
+"""What a template has only under a condition, and something else otherwise."""
+
+
 def veil(chars: str) -> str:
     """Return characters of an unknown value as others that mean nothing in any kind of file."""
     return chars.translate(_VEIL)
@@ -86,6 +90,7 @@ def without_jinja(chars: str) -> str:
 
     if "{{" not in chars and "{%" not in chars:
         return chars
+    chars = _ALTERNATIVE.sub(lambda found: re.sub(r"[^\s\\]+", lambda each: veil(each[0]), found[0]), chars)
     lines = _JINJA.sub(replaced, chars).split("\n")
     for at, line in enumerate(lines):
         if at and line and not line.strip() and lines[at - 1].endswith("\\"):

@@ -74,7 +74,7 @@ class _Reader:
                 found, service = self._service(service, keyed=keyed)
                 recipe += Recipe(tuple(unread)) + found
                 services.append(service)
-        return recipe + Recipe(tuple(compose_rules.check_services(self.document, services)))
+        return recipe + Recipe(tuple(compose_rules.check_services(self.document, services, whole=self.whole)))
 
     def _unread(self, services: Mapping[str, Any]) -> Iterator[Finding]:
         included = self.document.data.get("include")
@@ -112,7 +112,7 @@ class _Reader:
             return Recipe(), service
         environment = variables_of(declared.get("environment"))
         command, empty = self._command(service, "command", environment)
-        privileged, network = service.last("privileged"), service.last("network_mode")
+        network = service.last("network_mode")
         container = Container(
             image=words[0],
             command=command,
@@ -120,9 +120,7 @@ class _Reader:
             ports=tuple(self._ports(service)),
             environment=self._settings(service),
             gpu=has_cards(declared),
-            privileged=privileged[0].at("privileged") if privileged and privileged[1] is True else None,
             host_network=network[0].at("network_mode") if network and network[1] == "host" else None,
-            healthcheck=self._health(service),
             mounts=mount_targets(declared) if service.complete else None,
             binds=bind_mounts(as_list(declared.get("volumes"))),
             memlock=may_lock(declared),
@@ -138,11 +136,6 @@ class _Reader:
         service = replace(service, container=container, server=server)
         recipe = Recipe(tuple(containers.check_container(self.document.file, container)))
         recipe += Recipe(tuple(containers.check_start(self.document.file, container, server)))
-        if server is None and (image is None or words[0].unknown) and servers.names_engine(str(declared)):
-            why = "is built by another file" if image is None else "is set elsewhere"
-            message = f"the image of `{service.name}` {why}: what it starts is not read"
-            place = Place(self.document.file, *service.at)
-            recipe += Recipe((NOT_READ.at(place, message, "check its Dockerfile, or name the image", "note"),))
         if server is None and not container.official:
             return recipe, service
         recipe += Recipe((*self._empty(empty, environment), *self._split(service)))
@@ -223,10 +216,3 @@ class _Reader:
                 published = containers.published_port(unveil(resolved), start)
                 unknown = bool(published.address) and is_veiled(resolved[: len(published.address)])
                 yield replace(published, unknown=unknown)
-
-    def _health(self, service: Service) -> tuple[str, tuple[int, int]] | None:
-        source, healthcheck = service.last("healthcheck") or (service.sources[-1], None)
-        test = as_mapping(healthcheck).get("test")
-        if test is None:
-            return None
-        return " ".join(map(str, test)) if isinstance(test, list) else str(test), source.at("healthcheck", "test")

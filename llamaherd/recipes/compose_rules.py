@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
+from typing import Any
 
-from llamaherd.diagnostics.findings import Finding, Place, Rule, Severity
+from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.inventory.yaml_file import Document
 from llamaherd.recipes.compose_service import Service, as_list, as_mapping, given_devices, has_cards
-from llamaherd.recipes.recipe import ServerCommand
-from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, is_loopback
+from llamaherd.recipes.recipe import NOT_AT_BOOT, ServerCommand
+from llamaherd.recipes.servers import is_loopback
 from llamaherd.recipes.unit_rules import SECRET_NAME
-from llamaherd.reference import images
 from llamaherd.text.numbers import parse_real, whole_number
 
 WANTED_TWICE = Rule(
@@ -34,22 +33,6 @@ WANTED_TWICE = Rule(
     fix="give each its own.",
 )
 
-NETWORK_MODE = Rule(
-    "LH205",
-    "A port is published in the network of the host.",
-    why="With `network_mode: host` or `--network host` nothing is published: the server listens on the host itself.",
-    example="""
-    services:
-      server:
-        image: ghcr.io/ggml-org/llama.cpp:server
-        network_mode: host
-        ports: ["8080:8080"]
-        volumes: ["/srv/models:/models:ro"]
-        command: --model /models/qwen.gguf --host 127.0.0.1
-    """,
-    fix="leave `ports` out, and choose address and port by `--host` and `--port`.",
-    severity="warning",
-)
 
 KEY_IN_COMPOSE = Rule(
     "LH202",
@@ -66,70 +49,30 @@ KEY_IN_COMPOSE = Rule(
     severity="warning",
 )
 
-RESTART_POLICY = Rule(
-    "LH208",
-    "Docker has no such restart policy.",
-    why="There are `no`, `always`, `on-failure`, which may have a number behind a colon, and `unless-stopped`.",
-    example="""
-    services:
-      server:
-        image: example/llama.cpp
-        restart: on-error
-    """,
-    fix="write one of the four.",
-)
 
-HEALTH_CHECK = Rule(
-    "LH203",
-    "A health check cannot run.",
-    why="""
-    It calls a program that the engine's image does not hold, or requests a path that needs a key, or accepts the 503
-    of loading as healthy.
-    """,
-    example="""
-    services:
-      server:
-        image: ghcr.io/ggml-org/llama.cpp:server
-        command: --model /models/qwen.gguf
-        volumes: ["/srv/models:/models:ro"]
-        healthcheck:
-          test: wget -q http://localhost:8080/health
-    """,
-    fix="check by a program that the image has.",
-    sometimes=("warning",),
-)
-
-_BEHIND_A_KEY = re.compile(r"/(?:v1/(?!health)|props|slots|metrics|models|completion)")
-"""Paths that require a key, if one is set (llama.cpp b11434, tools/server/server-http.cpp:251; vLLM: all below /v1)."""
-_RESTARTS = re.compile(r"no|false|always|unless-stopped|on-failure(?::\d+)?")
 _MOST_CARDS = 16
 """The number of GPUs that `all` means when two services are compared."""
 
 
-def check_services(document: Document, services: list[Service]) -> Iterator[Finding]:
-    """Yield the faults of services, and the conflicts between them."""
+def check_services(document: Document, services: list[Service], *, whole: bool) -> Iterator[Finding]:
+    """Yield the faults of services, and the conflicts between them. `whole`: whether the text is a whole file."""
     for service in services:
-        yield from _restart(document, service)
+        if whole and service.server and not _started_again(service.declared):
+            message = f"`{service.name}` stays down after a crash or a reboot: it has no `restart:`"
+            yield NOT_AT_BOOT.at(Place(document.file, *service.at), message, "add `restart: unless-stopped`", "note")
         yield from _secrets(document, service)
-        yield from _health(document, service)
-        if service.server and service.declared.get("network_mode") == "host" and service.declared.get("ports"):
-            source, _ = service.last("ports") or (service.sources[-1], None)
-            message = "with `network_mode: host` no port is published: the server listens on the host itself"
-            way_out = "leave `ports` out, and choose address and port by `--host` and `--port`"
-            yield NETWORK_MODE.at(Place(document.file, *source.at("ports")), message, way_out)
+    short: set[str] = set()
     for first, second in combinations(services, 2):
         if first.may_run_with(second) and (first.server or second.server):
             yield from _ports(document, first, second)
-            yield from _shares(document, first, second)
+            found = tuple(_shares(document, first, second)) if second.name not in short else ()
+            short |= {second.name} if found else set()
+            yield from found
 
 
-def _restart(document: Document, service: Service) -> Iterator[Finding]:
-    """Report restart policies that Docker refuses."""
-    source, policy = service.last("restart") or (service.sources[-1], None)
-    if isinstance(policy, str) and "$" not in policy and policy.isascii() and not _RESTARTS.fullmatch(policy):
-        message = f"Docker has no restart policy `{policy}`"
-        way_out = "write `unless-stopped`, `always`, `on-failure` or `no`"
-        yield RESTART_POLICY.at(Place(document.file, *source.at("restart")), message, way_out)
+def _started_again(declared: Mapping[str, Any]) -> bool:
+    """Return whether a service sets when Docker starts it again."""
+    return "restart" in declared or "restart_policy" in as_mapping(declared.get("deploy"))
 
 
 def _secrets(document: Document, service: Service) -> Iterator[Finding]:
@@ -141,40 +84,6 @@ def _secrets(document: Document, service: Service) -> Iterator[Finding]:
             message = f"the value of `{name}` is in this file: every reader or copy of the file has it"
             way_out = f"put `{name}=…` into a file of mode 0600, and name that in `env_file`"
             yield KEY_IN_COMPOSE.at(Place(document.file, *source.at("environment", step)), message, way_out)
-
-
-def _health(document: Document, service: Service) -> Iterator[Finding]:
-    """Report health checks of an engine that fail, or that accept anything."""
-    source, declared = service.last("healthcheck") or (service.sources[-1], None)
-    test = as_mapping(declared).get("test")
-    if service.container is None or test is None:
-        return
-    called = " ".join(map(str, as_list(test))) if isinstance(test, list) else str(test)
-    for message, way_out, severity in _asked(service, called):
-        yield HEALTH_CHECK.at(Place(document.file, *source.at("healthcheck", "test")), message, way_out, severity)
-
-
-def _asked(service: Service, called: str) -> Iterator[tuple[str, str, Severity]]:
-    container, server = service.container, service.server
-    assert container is not None
-    for program in ("curl", "wget"):
-        other = "wget" if program == "curl" else "curl"
-        lacking = images.image_lacks(container.repository, container.tag, program)
-        if re.search(rf"(?:^|[\s/;&|]){program}\s", called) and lacking and not re.search(rf"\b{other}\b", called):
-            message = f"the image has no {program}: the container would stay `unhealthy`"
-            yield message, "check with `curl -f http://localhost:PORT/health`, which the image has", "error"
-    if server is None:
-        return
-    keyed = bool(server.has(*API_KEY_FLAGS)) or bool(API_KEY_VARIABLES & set(server.settings))
-    path = re.search(r"https?://[^/\s\"']+(/[^\s\"']*)", called)
-    asks = keyed and server.kind != "ik_llama.cpp" and "authorization" not in called.lower()
-    if asks and path and _BEHIND_A_KEY.match(path[1]):
-        message = f"`{path[1]}` requires the key, and the check sends none: the container would stay `unhealthy`"
-        yield message, "request `/health`, which needs no key", "error"
-    failing = re.search(r"(?:^|\s)(?:--fail\S*|-[a-zA-Z]*f[a-zA-Z]*)(?=\s|$)", called)
-    if re.search(r"(?:^|[\s/])curl\s", called) and not failing and "|" not in called:
-        message = "without `-f`, curl succeeds with every response, also the 503 of a server that still loads"
-        yield message, "write `curl -f`", "warning"
 
 
 def _ports(document: Document, first: Service, second: Service) -> Iterator[Finding]:

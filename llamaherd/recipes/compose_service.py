@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
 from llamaherd.inventory.yaml_file import Document, Path_, parse_yaml
 from llamaherd.recipes.commands import Position, Text, positioned, without_jinja, yaml_text_at
-from llamaherd.recipes.containers import Container
+from llamaherd.recipes.containers import Container, mount_target
 from llamaherd.recipes.memory_limits import limit_bytes
 from llamaherd.recipes.recipe import LARGEST, NOT_READ, ServerCommand
 from llamaherd.text.numbers import whole_number
@@ -163,8 +162,7 @@ def _target(volume: Any, key: str) -> str | None:
         return str(volume.get("target", "")) or None
     if key == "configs":
         return f"/{volume}"
-    parts = re.sub(r"\$\{[^}]*\}|^[A-Za-z]:(?=[\\/])", "", str(volume)).split(":")
-    return parts[1] if len(parts) > 1 else parts[0]
+    return mount_target(str(volume))
 
 
 def variables_of(value: Any) -> dict[str, str]:

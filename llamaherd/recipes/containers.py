@@ -21,9 +21,9 @@ from llamaherd.recipes.recipe import (
     CONTAINER_FAILS,
     LARGEST,
     NAME_GONE,
+    NOT_READ,
     OF_LLAMA_CPP,
     OPENS_TO_NETWORK,
-    PRIVILEGED,
     EngineName,
     Published,
     Recipe,
@@ -31,15 +31,20 @@ from llamaherd.recipes.recipe import (
     base_name,
     engine_of,
     find_program,
+    kind_of_program,
     recipe_version,
 )
 from llamaherd.recipes.servers import (
     API_KEY_FLAGS,
     API_KEY_VARIABLES,
+    MODEL_FLAGS,
     PORTS,
+    ROUTING,
+    are_server_flags,
     check_server,
     is_loopback,
     key_advice,
+    names_engine,
 )
 from llamaherd.reference import images
 from llamaherd.text.numbers import whole_number
@@ -65,14 +70,18 @@ Bind = tuple[str, str]
 """A path of the host, and the path in the container where it is mounted."""
 
 
+_VOLUME = re.compile(r"((?:\$\{[^}]*\}|[^:])+):([^:]*)")
+"""The source and the target of a volume."""
+
+
 def bind_of_volume(volume: object) -> Bind | None:
     """Return the bind of `SOURCE:TARGET[:OPTIONS]` or Compose's mapping; None for a volume of Docker's own."""
     if isinstance(volume, Mapping):
         source, target = str(volume.get("source", "")), str(volume.get("target", ""))
     else:
-        source, _, rest = str(volume).partition(":")
-        target = rest.partition(":")[0]
-    return (source, target) if re.match(r"[./~]", source) and target.startswith("/") else None
+        parts = _VOLUME.match(str(volume))
+        source, target = (parts[1], parts[2]) if parts else ("", "")
+    return (source, target) if re.match(r"[./~$]", source) and target.startswith("/") else None
 
 
 def bind_of_mount(text: str) -> Bind | None:
@@ -82,6 +91,13 @@ def bind_of_mount(text: str) -> Bind | None:
     return bind_of_volume(
         {"source": source, "target": parts.get("target", parts.get("dst", parts.get("destination", "")))}
     )
+
+
+def mount_target(text: str) -> str | None:
+    """Return the path in the container of `SOURCE:TARGET[:OPTIONS]`, or of the options of a mount."""
+    named = re.search(r"(?:^|,)(?:target|destination|dst)=([^,]+)", text)
+    parts = re.sub(r"\$\{[^}]*\}|^[A-Za-z]:(?=[^:]*:/)", "", text).split(":")  # a disk of Windows
+    return named[1] if named else parts[1] if len(parts) > 1 else parts[0] or None
 
 
 def bind_mounts(volumes: Iterable[Any]) -> tuple[Bind, ...]:
@@ -108,9 +124,7 @@ class Container:
     ports: tuple[Published, ...] = ()
     environment: Mapping[str, Word] = field(default_factory=dict)
     gpu: bool = False
-    privileged: Position | None = None
     host_network: Position | None = None
-    healthcheck: tuple[str, Position] | None = None
     mounts: tuple[str, ...] | None = None
     """The mount paths in it; None if they are unknown."""
     binds: tuple[Bind, ...] = ()
@@ -191,6 +205,8 @@ def server_of(container: Container) -> ServerCommand | None:
     if server is None:
         return None
     image = str(container.image)
+    settled = server.kind == "vllm" or container.official or container.entrypoint is not None or container.built
+    given = server.has(*MODEL_FLAGS, *ROUTING) or {"LLAMA_ARG_MODEL", "LLAMA_ARG_HF_REPO"} & {*container.environment}
     version = tagged_version(server.kind, image) or recipe_version(image)
     return replace(
         server,
@@ -202,6 +218,7 @@ def server_of(container: Container) -> ServerCommand | None:
         gpu_ids=container.gpu_ids,
         cpus=container.cpus,
         binds=container.binds,
+        dropped=server.dropped if settled or given else (*server.dropped, f"the entrypoint of {image}"),
     )
 
 
@@ -218,12 +235,18 @@ def _server(container: Container) -> ServerCommand | None:
             return None
         words = words[1:]
     kind: EngineName | None = "vllm" if "vllm" in container.repository else engine
-    if kind is None and re.search(r"llama[._-]?cpp", container.repository):
-        kind = "llama.cpp"
+    if kind is None and (re.search(r"llama[._-]?cpp", container.repository) or _has_server_flags(words, given)):
+        kind = kind_of_program("llama-server", words, engine)
     program = _started(container) if kind != "vllm" else "vllm"
     if kind is None or program is None:
         return None
     return ServerCommand(program, kind, words[1:] if container.tool else words, container.image.start)
+
+
+def _has_server_flags(words: tuple[Word, ...], environment: Mapping[str, Word]) -> bool:
+    """Return whether the arguments of an unknown image are those of llama-server, with a model."""
+    names = {*map(str, words), *environment}
+    return bool(names & {*MODEL_FLAGS, *ROUTING}) and are_server_flags(words, None)
 
 
 def _started(container: Container) -> str | None:
@@ -243,14 +266,12 @@ def check_container(file: Path, container: Container) -> Iterator[Finding]:
     at_image = Place(file, *container.image.start)
     if server is None and is_swap(container):
         yield from _swap(file, container)
+    elif server is None and not container.official:
+        yield from _unread(container, at_image)
     if server is None and not container.official:
         return
     yield from _image(container, at_image)
     yield from _program(file, container)
-    if container.privileged:
-        message = "`privileged` gives the container the whole host"
-        way_out = "leave it out: a reservation of the GPU is all that an engine needs"
-        yield PRIVILEGED.at(Place(file, *container.privileged), message, way_out)
     if ("cuda" in container.tag or container.repository in images.VLLM) and not container.gpu:
         message = "no GPU is given to this container: the engine would not see one"
         way_out = _HOW["gpu"][container.style]
@@ -262,6 +283,15 @@ def check_container(file: Path, container: Container) -> Iterator[Finding]:
         yield from _network(file, container, server)
 
 
+def _unread(container: Container, place: Place) -> Iterator[Finding]:
+    """Report a container that may start an engine by a program of its own."""
+    about = " ".join([str(container.image), *map(str, container.command), *map(str, container.entrypoint or ())])
+    variables = " ".join([*container.environment, *map(str, container.environment.values())])
+    if names_engine(about) or (container.gpu and names_engine(" ".join([variables, *(container.mounts or ())]))):
+        message = f"what `{container.image}` starts is not known here, and is not read"
+        yield NOT_READ.at(place, message, "check its Dockerfile, or name the program and its arguments", "note")
+
+
 def is_swap(container: Container) -> bool:
     """Return whether a container runs llama-swap, which starts servers by its own config.yaml."""
     return base_name(container.repository) == "llama-swap"
@@ -269,7 +299,11 @@ def is_swap(container: Container) -> bool:
 
 def _swap(file: Path, container: Container) -> Iterator[Finding]:
     """Report llama-swap that the network reaches without a key; its servers listen inside of its container."""
-    if container.settings_elsewhere or _may_have_keys(file, container):
+    config = next((source for source, target in container.binds if target.endswith((".yaml", ".yml"))), "")
+    if config or not any(each.endswith((".yaml", ".yml")) for each in container.mounts or ()):
+        message = f"the models of llama-swap are in `{config or 'its config.yaml'}`, which is not read with this file"
+        yield NOT_READ.at(Place(file, *container.image.start), message, "check that file by itself", "note")
+    if container.settings_elsewhere or (config and swap_has_keys(file.absolute().parent / config)):
         return
     places = [each.start for each in container.ports if not (each.unknown or is_loopback(each.address))]
     places = [container.host_network] if container.host_network else places
@@ -277,14 +311,6 @@ def _swap(file: Path, container: Container) -> Iterator[Finding]:
         message = "llama-swap is open to the whole network, and no API key is required"
         way_out = "publish on 127.0.0.1, or set `apiKeys` in its config.yaml"
         yield OPENS_TO_NETWORK.at(Place(file, *place), message, way_out)
-
-
-def _may_have_keys(file: Path, container: Container) -> bool:
-    """Return whether the config.yaml that a container of llama-swap mounts has keys, or cannot be read."""
-    for source, target in container.binds:
-        if target.endswith((".yaml", ".yml")):
-            return swap_has_keys(file.absolute().parent / source)
-    return False
 
 
 def has_swap_keys(text: str) -> bool:
@@ -336,6 +362,10 @@ RECIPE_TAG = Rule(
 )
 
 
+_VERSIONED = re.compile(r"(?:^|[-_])(?:v?\d+\.\d+|b\d{4,6}$)")
+"""A tag of one version, which stays the same."""
+
+
 def _image(container: Container, place: Place) -> Iterator[Finding]:
     right = f"{images.LLAMA_CPP}:{images.serving_tag(container.tag)}"
     if container.repository == images.OLD_LLAMA_CPP:
@@ -353,7 +383,7 @@ def _image(container: Container, place: Place) -> Iterator[Finding]:
         message = f"`{container.tag}` contains only llama-cli and llama-completion: it serves no requests"
         yield CONTAINER_FAILS.at(place, message, f"use `{right}`, which starts llama-server")
     pinned = re.search(r"@sha256:[0-9a-f]{64}$", str(container.image))
-    if not (pinned or container.local or container.image.unknown):
+    if not (pinned or container.local or container.image.unknown or _VERSIONED.search(container.tag)):
         message = f"the tag in `{container.image}` moves: tomorrow it is another engine"
         way_out = "name the image by its digest, NAME@sha256:…, as `docker buildx imagetools inspect IMAGE` shows it"
         yield RECIPE_TAG.at(place, message, way_out)
@@ -376,6 +406,10 @@ def _program(file: Path, container: Container) -> Iterator[Finding]:
     yield CONTAINER_FAILS.at(Place(file, *word.start), message, way_out)
 
 
+_BRIDGE = "172.17.0.1"
+"""The address of the host in Docker's own network, which containers alone reach."""
+
+
 def _network(file: Path, container: Container, server: ServerCommand) -> Iterator[Finding]:
     host = server.value("--host")
     port_word = server.value("--port") or container.environment.get("LLAMA_ARG_PORT")
@@ -392,7 +426,7 @@ def _network(file: Path, container: Container, server: ServerCommand) -> Iterato
             message = f"port {published.container} of the container is published, and the server listens on {port}"
             way_out = f"publish `{published.text.rsplit(':', 1)[0]}:{port}`, or pass `--port {published.container}`"
             yield CONTAINER_FAILS.at(place, message, way_out)
-        elif not (published.unknown or is_loopback(published.address) or keyed):
+        elif not (published.unknown or published.address == _BRIDGE or is_loopback(published.address) or keyed):
             message = f"`{published.text}` is open to the whole network, and no API key is required"
             chosen = "" if ":" in published.text else f"{published.container}:"  # else Docker takes any
             way_out = f"write `127.0.0.1:{chosen}{published.text}`, or {key_advice(server)}"
@@ -403,21 +437,6 @@ def _network(file: Path, container: Container, server: ServerCommand) -> Iterato
         message = "the container is in the network of the host, open to all of it, and no API key is required"
         way_out = f"pass `--host 127.0.0.1`, or {key_advice(server)}"
         yield OPENS_TO_NETWORK.at(Place(file, *container.host_network), message, way_out)
-    yield from _health(file, container, port if known else None)
-
-
-def _health(file: Path, container: Container, port: str | None) -> Iterator[Finding]:
-    if container.healthcheck is None:
-        if container.official and port and port != "8080" and container.ports:
-            message = f"the image checks health at port 8080, and the server listens on {port}: it stays `unhealthy`"
-            way_out = f"give it a health check of its own, of http://localhost:{port}/health"
-            yield CONTAINER_FAILS.at(Place(file, *container.image.start), message, way_out, "warning")
-        return
-    test, start = container.healthcheck
-    requested = re.search(r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0):(\d+)", test)
-    if requested and port and requested[1] != port:
-        message = f"the health check requests port {requested[1]}, and the server listens on {port}"
-        yield CONTAINER_FAILS.at(Place(file, *start), message, f"request http://localhost:{port}/health")
 
 
 def word_at(text: str, start: Position) -> Word:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.recipes.commands import Position, Word
-from llamaherd.recipes.compose_rules import NETWORK_MODE
-from llamaherd.recipes.containers import Bind, Container, bind_of_mount, bind_of_volume, published_port, word_at
-from llamaherd.recipes.recipe import CONTAINER_FAILS, NOT_AS_IT_LOOKS
+from llamaherd.recipes.containers import (
+    Bind,
+    Container,
+    bind_of_mount,
+    bind_of_volume,
+    mount_target,
+    published_port,
+    word_at,
+)
+from llamaherd.recipes.recipe import BETTER_BY_RIG, CONTAINER_FAILS, NOT_AS_IT_LOOKS
 from llamaherd.text.numbers import whole_number
 
 _SWITCHES = {
@@ -19,6 +26,17 @@ _SWITCHES = {
     *("--privileged", "--init", "--read-only", "--no-healthcheck", "--oom-kill-disable", "-P", "--publish-all"),
     *("-q", "--quiet", "--sig-proxy", "--disable-content-trust", "--replace"),
 }
+
+_MOUNTS = ("-v", "--volume", "--mount")
+
+
+def end_of_run(names: Sequence[str]) -> int | None:
+    """Return the index behind `docker run`, `podman run` or `docker create` in a command; None without one."""
+    for at, name in enumerate(names):
+        if name in {"docker", "podman"}:
+            at += 2 if names[at + 1 : at + 2] == ["container"] else 1
+            return at + 1 if names[at : at + 1] in (["run"], ["create"]) else None
+    return None
 
 
 @dataclass(frozen=True)
@@ -54,7 +72,6 @@ def container_of(arguments: tuple[Word, ...]) -> Container | None:
     given = {option.name: option for option in options}
     entrypoint = given.get("--entrypoint")
     network = given.get("--network") or given.get("--net")
-    privileged = given.get("--privileged")
     return Container(
         image=rest[0],
         command=rest[1:],
@@ -62,13 +79,11 @@ def container_of(arguments: tuple[Word, ...]) -> Container | None:
         ports=tuple(published_port(each.value, each.start) for each in options if each.name in {"-p", "--publish"}),
         environment=_environment(options),
         gpu=any(_gives_gpu(each) for each in options),
-        privileged=privileged.start if privileged else None,
         host_network=network.start if network and network.value == "host" else None,
-        healthcheck=_health(given),
-        mounts=tuple(target for each in options if (target := _target(each))),
+        mounts=tuple(target for each in options if each.name in _MOUNTS and (target := mount_target(each.value))),
         binds=_binds(options),
         memory=_limit(given),
-        memlock=privileged is not None or any(re.match(r"memlock|(?:CAP_)?IPC_LOCK", each.value) for each in options),
+        memlock="--privileged" in given or any(re.match(r"memlock|(?:CAP_)?IPC_LOCK", each.value) for each in options),
         cards=_cards(given.get("--gpus")),
         gpu_ids=_ids(given.get("--gpus")),
         cpus=given["--cpuset-cpus"].value if "--cpuset-cpus" in given else "",
@@ -93,12 +108,15 @@ def check_docker_options(file: Path, arguments: tuple[Word, ...]) -> Iterator[Fi
         if word.tilde and ":" in str(word):
             message = f"`{word}` is no path: in quotes, the shell does not replace `~`"
             yield NOT_AS_IT_LOOKS.at(Place(file, *word.start), message, "write `$HOME` in its place")
-    network = given.get("--network") or given.get("--net")
-    port = given.get("-p") or given.get("--publish")
-    if network and network.value == "host" and port:
-        message = "with `--network host` no port is published: the server listens on the host itself"
-        way_out = "leave `-p` out, and choose address and port by `--host` and `--port`"
-        yield NETWORK_MODE.at(Place(file, *port.start), message, way_out, "warning")
+
+
+def check_detached(file: Path, arguments: tuple[Word, ...]) -> Iterator[Finding]:
+    """Yield a note on a container in the background that Docker does not start again."""
+    options, _ = docker_words(arguments)
+    detached = next((each for each in options if each.name == "--detach" or re.match(r"-[it]*d", each.name)), None)
+    if detached and not any(each.name == "--restart" for each in options):
+        message = f"with `{detached.name}` and no `--restart`, the server stays down after a crash or a reboot"
+        yield BETTER_BY_RIG.at(Place(file, *detached.start), message, "add `--restart unless-stopped`")
 
 
 def _cards(gpus: DockerOption | None) -> int | None:
@@ -138,14 +156,8 @@ def move_misplaced_options(arguments: tuple[Word, ...]) -> tuple[tuple[Word, ...
 
 def _binds(options: tuple[DockerOption, ...]) -> tuple[Bind, ...]:
     found = (bind_of_mount(each.value) if each.name == "--mount" else bind_of_volume(each.value) for each in options)
-    named = (bind for each, bind in zip(options, found, strict=True) if each.name in {"-v", "--volume", "--mount"})
+    named = (bind for each, bind in zip(options, found, strict=True) if each.name in _MOUNTS)
     return tuple(bind for bind in named if bind)
-
-
-def _health(given: Mapping[str, DockerOption]) -> tuple[str, Position] | None:
-    """Return the health check that replaces that of the image, also an empty one; None if none does."""
-    option = given.get("--health-cmd") or given.get("--no-healthcheck")
-    return (option.value, option.start) if option else None
 
 
 def _limit(given: Mapping[str, DockerOption]) -> str:
@@ -164,12 +176,3 @@ def _environment(options: tuple[DockerOption, ...]) -> Mapping[str, Word]:
 
 def _gives_gpu(option: DockerOption) -> bool:
     return option.name == "--gpus" or (option.name in {"--runtime", "--device"} and "nvidia" in option.value)
-
-
-def _target(option: DockerOption) -> str | None:
-    """Return the mount path in the container of an option; None without one."""
-    if option.name in {"-v", "--volume"}:
-        parts = re.sub(r"^[A-Za-z]:", "", option.value).split(":")  # a disk of Windows
-        return parts[1] if len(parts) > 1 else parts[0]
-    found = re.search(r"(?:^|,)(?:target|destination|dst)=([^,]+)", option.value) if option.name == "--mount" else None
-    return found[1] if found else None

@@ -14,6 +14,7 @@ from llamaherd.recipes import containers, shell
 from llamaherd.recipes.commands import EMPTY, Document, Text, Word, interpolated, joined, positioned, split, word_of
 from llamaherd.recipes.containers import Container
 from llamaherd.recipes.recipe import NOT_READ, Recipe
+from llamaherd.recipes.servers import names_engine
 
 _NAME = re.compile(r"(?:[\w-]+\.)?(?:docker|container)file(?:\.[\w.-]+)?")
 _FIRST = re.compile(r"\A(?:[ \t]*(?:#[^\n]*|ARG[^\n]*)?\n)*FROM[ \t]+\S", re.IGNORECASE)
@@ -85,6 +86,12 @@ class _Reader:
         for stage in self.all:
             if stage.starts or stage is self.stage:
                 recipe += containers.recipe_of_image(self.file, self._container(stage))
+        started = (*(self.stage.entrypoint or ()), *self.stage.command)
+        if started and not recipe.servers and names_engine(self.text):
+            program = started[-1] if str(started[0]) == "/bin/sh" else started[0]
+            message = f"what `{program}` starts is not read"
+            found = NOT_READ.at(Place(self.file, *program.start), message, "check that script by itself", "note")
+            recipe += Recipe((found,))
         return recipe
 
     def _container(self, stage: _Stage) -> Container:

@@ -200,6 +200,8 @@ class Expander:
                     others = [*self.mixed(node, found.start("other"), end - 1, mode)]
                     if found["case"].endswith("="):
                         self.variables[found["name"]] = (self.word(others, self.position(start), None),)
+                    if not others:
+                        yield Part(EMPTY, unknown=True, unset=part.unset, quoted=quoted)
                     yield from (
                         Part(each.text, each.unknown, each.unset, not each.quoted, quoted or each.quoted)
                         for each in others

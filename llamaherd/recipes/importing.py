@@ -28,7 +28,7 @@ from llamaherd.memory.instances import experts_on_cpu
 from llamaherd.memory.placement import Placement
 from llamaherd.plan.devices import server_environment
 from llamaherd.recipes.recipe import ServerCommand
-from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback
+from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback, shortened
 from llamaherd.recipes.suggestions import KEY_FILE, VISIBLE, Offer
 from llamaherd.text.terminal import one_line
 
@@ -416,10 +416,13 @@ class _Comparison:
         elif self.ours.cpus and self.ours.cpus != server.cpus:
             yield f"it may use the processors `{self.ours.cpus}`: the file has {server.cpus or 'no such limit'}"
         if server.unload_after and "idle" not in self.offer.keys:
-            yield f"the model is not unloaded after {server.unload_after} s: `idle` takes 1m to 48h"
+            why = "`idle` takes 1m to 48h" if server.kind == LLAMA else f"{server.kind} unloads no model"
+            yield f"the model is not unloaded after {server.unload_after} s: {why}"
         yield from (f"`{text}` is not carried over" for text in server.dropped)
-        yield from (f"`{text}` is not carried over: its value is set elsewhere" for text in self.offer.known.unknown)
-        yield from (f"`{text}` is not carried over: `herd check` shows why" for text in self.offer.known.wrong)
+        for text in self.offer.known.unknown:
+            yield f"`{shortened(text)}` is not carried over: its value is set elsewhere"
+        for text in self.offer.known.wrong:
+            yield f"`{text}` is not carried over: {self.ours.flags} does not take it"
         for source, target in server.binds:
             if not PurePosixPath(self.offer.source).is_relative_to(target) and not _is_cache(target):
                 yield f"`{source}` is not mounted: a server gets the folders of its models alone"

@@ -13,7 +13,7 @@ from llamaherd.inventory.yaml_file import Document, Path_, parse_yaml
 from llamaherd.recipes import shell
 from llamaherd.recipes.commands import Command, Text, Word, expand, joined, positioned, yaml_text_at
 from llamaherd.recipes.compose_service import as_list, as_mapping
-from llamaherd.recipes.recipe import MOST_SERVERS, Recipe, ServerCommand
+from llamaherd.recipes.recipe import MOST_SERVERS, NOT_READ, Recipe, ServerCommand
 
 _MACRO = re.compile(r"\$\{([A-Za-z0-9_.-]{1,64})\}")
 _ITS_OWN = frozenset({"PORT", "MODEL_ID", "PID"})
@@ -37,11 +37,16 @@ def check_text(file: Path, text: str) -> Recipe:
     """Return the recipe of a config.yaml's commands. Raise InventoryError for a text that is not YAML."""
     reader = _Reader(parse_yaml(file, text), positioned(text), shell.reader_of(file, text))
     recipe = Recipe()
+    seen: set[tuple[Place, str]] = set()
     for number, (name, model) in enumerate(as_mapping(reader.document.data.get("models")).items()):
         if number == MOST_SERVERS:
             break
         if isinstance(model, dict) and isinstance(model.get("cmd"), str):
-            recipe += reader.model(("models", name), model, number)
+            found = reader.model(("models", name), model, number)
+            # A macro is judged once, though many commands have it.
+            new = [each for each in found.findings if (each.place, each.code) not in seen]
+            seen |= {(each.place, each.code) for each in new}
+            recipe += Recipe(tuple(new), found.servers)
     return recipe
 
 
@@ -71,29 +76,42 @@ class _Reader:
 
     def model(self, path: Path_, model: dict[str, Any], number: int) -> Recipe:
         """Return the recipe of one model."""
-        macros = {**_macros(self.document.data), **_macros(model)}
+        macros = self._macros(self.document.data, ()) | self._macros(model, path)
         command = _without_comments(yaml_text_at(self.document, self.whole, (*path, "cmd"), model["cmd"]))
         body = _put_in(command, macros)
-        start = as_mapping(self.document.data).get("startPort")
-        port = (start if isinstance(start, int) else _FIRST_PORT) + number
+        names = {*macros, *_ITS_OWN}
+        first = as_mapping(self.document.data).get("startPort")
+        port = (first if isinstance(first, int) else _FIRST_PORT) + number
         words = expand(body, {"PORT": str(port), "MODEL_ID": str(path[-1])})
         ends = next((at for at, word in enumerate(words) if str(word) in _OPERATORS), len(words))
         settings = dict(self._settings(path, model))
-        recipe = Recipe((*self._wiring(path, model, body), *self._unread(path, model, words[ends:])))
+        recipe = Recipe((*self._wiring(path, model, body, names), *self._unread(path, model, words[ends:])))
         recipe += self.reader.checked(Command(words[:ends], settings), ())
-        return replace(recipe, servers=tuple(self._swapped(each, str(path[-1]), model) for each in recipe.servers))
+        if words and not (recipe.servers or recipe.findings):
+            message = f"what the command of `{path[-1]}` starts is not read"
+            found = NOT_READ.at(Place(self.document.file, *words[0].start), message, "check that by itself", "note")
+            recipe += Recipe((found,))
+        start = command.at[0] if command.at else words[0].start if words else (1, 1)
+        return replace(
+            recipe,
+            servers=tuple(self._swapped(replace(each, start=start), str(path[-1]), model) for each in recipe.servers),
+        )
 
     def _swapped(self, server: ServerCommand, name: str, model: dict[str, Any]) -> ServerCommand:
         """Return a server with what llama-swap does around it: one model of a group runs at a time."""
         groups = as_mapping(self.document.data.get("groups"))
         mine = next((each for each in groups if name in as_list(as_mapping(groups[each]).get("members"))), None)
-        swaps = mine is None or as_mapping(groups[mine]).get("swap") is not False
+        group = as_mapping(groups.get(mine or ""))
+        swaps, alone = group.get("swap") is not False, group.get("exclusive") is not False
         time = model.get("ttl", self.document.data.get("globalTTL"))
-        rest = (*(f"{key}:" for key in model if key not in _CARRIED), *(["groups:"] if groups else []))
+        rest = [f"{key}:" for key in model if key not in _CARRIED]
+        if groups and alone:
+            rest.append(f"exclusive: of group {mine}" if mine else "that others end when it starts")
         return replace(
             server,
             served_as=name,
             group=(mine or "swap") if swaps else "",
+            alone=alone,
             unload_after=time if isinstance(time, int) and time > 0 else None,
             dropped=(*server.dropped, *rest),
         )
@@ -116,7 +134,15 @@ class _Reader:
                 at = (place.line, place.column)
                 yield name, Word(Text(value, (at,) * len(value)), at, unknown="${" in value)
 
-    def _wiring(self, path: Path_, model: dict[str, Any], body: Text) -> Iterator[Finding]:
+    def _macros(self, data: Mapping[str, Any], path: Path_) -> dict[str, Text]:
+        """Return the macros of the file, or of a model, with the places where their characters stand."""
+        return {
+            str(name): _without_comments(yaml_text_at(self.document, self.whole, (*path, "macros", name), str(value)))
+            for name, value in as_mapping(data.get("macros")).items()
+            if isinstance(value, str | int | float)
+        }
+
+    def _wiring(self, path: Path_, model: dict[str, Any], body: Text, known: set[str]) -> Iterator[Finding]:
         """Report a missing port, and undeclared macros."""
         place = self.document.value((*path, "cmd"))
         if "${PORT}" not in body.chars.replace("${port}", "${PORT}") and "${PORT}" in str(
@@ -124,7 +150,6 @@ class _Reader:
         ):
             message = "the command has no `${PORT}`, where llama-swap expects the server"
             yield SWAP_REFUSED.at(place, message, "add `--port ${PORT}`, or give `proxy` the address with its port")
-        known = {*_macros(self.document.data), *_macros(model), *_ITS_OWN}
         for found in _MACRO.finditer(body.chars):
             name = found[1]
             if name not in _ITS_OWN and not name.startswith("env."):
@@ -132,12 +157,6 @@ class _Reader:
                 same = next((each for each in known if each.lower() == name.lower()), None)
                 way_out = f"did you mean `{same}`?" if same else nearest(name, known)
                 yield SWAP_REFUSED.at(Place(self.document.file, *body.at[found.start()]), message, way_out)
-
-
-def _macros(data: Mapping[str, Any]) -> dict[str, str]:
-    declared = data.get("macros")
-    pairs = declared.items() if isinstance(declared, dict) else ()
-    return {str(name): str(value) for name, value in pairs if isinstance(value, str | int | float)}
 
 
 def _without_comments(text: Text) -> Text:
@@ -149,14 +168,14 @@ def _without_comments(text: Text) -> Text:
     return joined(parts)
 
 
-def _put_in(text: Text, macros: Mapping[str, str]) -> Text:
-    """Return the text with the values of its owner's macros, each at the position of its name."""
+def _put_in(text: Text, macros: Mapping[str, Text]) -> Text:
+    """Return the text with the values of its owner's macros in place of their names."""
     for _ in range(_DEEPEST):
         parts, start = [], 0
         for found in _MACRO.finditer(text.chars):
             if found[1] in macros:
-                value = " ".join(line for line in macros[found[1]].splitlines() if not line.lstrip().startswith("#"))
-                parts += [text.cut(start, found.start()), Text(value, (text.at[found.start()],) * len(value))]
+                value = macros[found[1]]
+                parts += [text.cut(start, found.start()), Text(value.chars.replace("\n", " "), value.at)]
                 start = found.end()
         text = joined([*parts, text.cut(start, len(text.chars))])
         if not parts or len(text.chars) > _LONGEST:

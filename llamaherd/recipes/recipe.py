@@ -26,6 +26,10 @@ OLD_NAMES = {"server": "llama-server", "main": "llama-cli"}
 SUBCOMMANDS = {"serve": "llama-server", "cli": "llama-cli", "completion": "llama-completion", "bench": "llama-bench"}
 """The commands of the program `llama` (llama.cpp app/llama.cpp:65-77)."""
 
+_NAMED = re.compile(r"(?:[a-z0-9]+[-_.])*llama[-_]server(?:[-_.](?!start|run|launch|wrapper)[a-z0-9]+)*", re.IGNORECASE)
+"""A build of llama-server that its owner renamed, such as `ik-llama-server` and `llama-server-cuda`."""
+_FILE = re.compile(r"\.(?:sh|bash|py|service|socket|env|conf|ini|ya?ml|json|log|pid|txt)$")
+
 LOOSE: Mapping[str, tuple[frozenset[str], int]] = {
     name: (frozenset(options.split()), positions)
     for name, options, positions in (
@@ -36,6 +40,8 @@ LOOSE: Mapping[str, tuple[frozenset[str], int]] = {
         ("ssh", "-p -i -l -o -F -J -L -R -D -W -b -c -E -m", 1),
         ("docker", "-e -u -w --env --user --workdir --env-file", 2),
         ("podman", "-e -u -w --env --user --workdir --env-file", 2),
+        ("toolbox", "-c --container", 1),
+        ("distrobox", "-n --name", 2),
     )
 }
 """Programs that run a command somewhere in their arguments, perhaps as one text: their options with a value, and the
@@ -66,6 +72,13 @@ RUNNERS: Mapping[str, tuple[frozenset[str], int]] = {
         ("prime-run", "", 0),
         ("dumb-init", "", 0),
         ("tini", "", 0),
+        ("gosu", "", 1),
+        ("uv", "-p --python --with --with-requirements --project --directory --extra --group --env-file", 1),
+        ("uvx", "-p --python --with --from", 0),
+        ("poetry", "-C --directory", 1),
+        ("pipenv", "", 1),
+        ("pixi", "-e --environment --manifest-path", 1),
+        *((manager, "-n --name -p --prefix", 1) for manager in ("conda", "mamba", "micromamba")),
     )
 }
 """Programs that run the program behind their own arguments: their options with a value, and the other arguments."""
@@ -119,6 +132,8 @@ class ServerCommand:
     """The name by which clients of a router or of llama-swap request its model."""
     group: str = ""
     """The name of the servers of which one runs at a time."""
+    alone: bool = False
+    """Whether the servers of other groups end when this one starts."""
     unload_after: int | None = None
     """The seconds without a request after which its model is unloaded, if no flag sets them."""
     binds: tuple[tuple[str, str], ...] = ()
@@ -290,6 +305,8 @@ def _server_of(
         return None
     skipped = 1 if name in {"llama", "vllm"} else 2 if name.startswith("python") else 0
     arguments = rest[skipped:]
+    if named := re.search(r"(?:^|/)(?:(ik[-_.]?llama)|llama\.cpp\b)", str(word)):
+        engine = "ik_llama.cpp" if named[1] else "llama.cpp"  # one file may start several
     return ServerCommand(
         program, kind_of_program(program, arguments, engine), arguments, word.start, settings, str(word)
     )
@@ -299,6 +316,8 @@ def _program(word: Word, name: str, rest: tuple[Word, ...]) -> str | None:
     first = str(rest[0]) if rest else ""
     if name in OF_LLAMA_CPP:
         return name
+    if _NAMED.fullmatch(name) and not _FILE.search(name):
+        return "llama-server"
     if name == "llama" and first in SUBCOMMANDS:
         return SUBCOMMANDS[first]
     if name == "vllm" and first == "serve":
@@ -378,8 +397,8 @@ CONTAINER_FAILS = Rule(
     "LH143",
     "A container would not start, or its server would be unreachable.",
     why="""
-    The image starts another program, a published port has no listener, the health check uses another port, no GPU is
-    given, a tag does not exist, or a folder is read as a volume.
+    The image starts another program, a published port has no listener, no GPU is given, a tag does not exist, or a
+    folder is read as a volume.
     """,
     example="""
     services:
@@ -405,22 +424,6 @@ OPENS_TO_NETWORK = Rule(
     fix="write `--host 127.0.0.1`, or `127.0.0.1:8080:8080` for a published port, or a key from a file.",
 )
 
-PRIVILEGED = Rule(
-    "LH146",
-    "A container gets the whole host.",
-    why="With `privileged`, code in the container may do all that root may. An engine needs no more than its GPU.",
-    example="""
-    services:
-      server:
-        image: ghcr.io/ggml-org/llama.cpp:server-cuda
-        gpus: all
-        privileged: true
-        volumes: ["/srv/models:/models:ro"]
-        command: --model /models/qwen.gguf
-    """,
-    fix="leave the line out.",
-    severity="warning",
-)
 
 BETTER_BY_RIG = Rule(
     "LH149",
@@ -451,6 +454,30 @@ BEHIND_IMAGE = Rule(
     """,
     language="sh",
     fix="put it before the image.",
+)
+
+
+NOT_AT_BOOT = Rule(
+    "LH268",
+    "A service is not started at boot, or not again after a crash.",
+    why="""
+    `systemctl enable` makes the links that `[Install]` names; `Restart=` decides when systemd starts a service again.
+    `restart:` of a container is the same for Docker.
+    """,
+    example="""
+    [Unit]
+    Description=llama
+
+    [Service]
+    User=llama
+    ExecStart=/usr/bin/llama-server -m /srv/a.gguf --port 8080
+    Restart=on-failure
+    RestartSec=5
+    """,
+    language="ini",
+    fix="add `WantedBy=multi-user.target` under `[Install]`, and `Restart=on-failure`.",
+    severity="warning",
+    sometimes=("note",),
 )
 
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.engines import flags
 from llamaherd.engines.flags import Catalogue, Problem, Value
-from llamaherd.engines.flags.access import is_local
 from llamaherd.engines.flags.advice import ENDS, OPEN, SECRET
 from llamaherd.engines.flags.cmake import OPTION_TAKEN
 from llamaherd.engines.flags.conflicts import find_conflicts
@@ -24,6 +23,7 @@ from llamaherd.recipes.recipe import (
     BETTER_BY_RIG,
     NAME_GONE,
     NOT_AS_IT_LOOKS,
+    NOT_READ,
     OLD_NAMES,
     OPENS_TO_NETWORK,
     EngineName,
@@ -48,15 +48,31 @@ _CHECKED_ELSEWHERE = {OPEN, SECRET}
 """Rules that are checked elsewhere: a container decides which hosts reach a server, and recipes may contain a key."""
 MODEL_FLAGS = ("-m", "--model", "-hf", "-hfr", "--hf-repo", "-mu", "--model-url")
 """Without these flags a command does not serve: `llama-server --version` prints the version and ends."""
+ROUTING = ("--models-preset", "--models-dir", "--models-max")
+"""Flags of a server that loads models as they are requested."""
 _ELLIPSES = ("...", "…")
 """Signs for arguments that are left out."""
 _KEY_FROM_FILE = "put the key into a file, and give `--api-key-file`"
+_OF_FORKS = re.compile(r"turbo[2-4](?:_\w+)?")
+"""Cache types that only forks have (TurboQuant)."""
+_LONGEST = 80
+"""The most characters of an argument in a message."""
 _STAND_IN = "4321"
 """A number in place of one that only a shell can compute."""
 
 
 def check_flags(file: Path, server: ServerCommand) -> Iterator[Finding]:
     """Yield the faults of a server's arguments and variables."""
+    if forked := next((word for word in server.arguments if _OF_FORKS.fullmatch(str(word))), None):
+        message = f"`{forked}` is of a fork of {server.kind}, whose flags are unknown: the arguments are not checked"
+        yield NOT_READ.at(Place(file, *forked.start), message, "`--help` of that program lists its flags", "note")
+        return
+    if server.version and assumed_oldest(server):
+        message = (
+            f"{server.kind} {server.version} is older than all whose flags are known: its arguments are not checked"
+        )
+        yield NOT_READ.at(Place(file, *server.start), message, "take a newer version", "note")
+        return
     for problem, word in _problems(server):
         yield _finding(problem, Place(file, *word.start))
     for problem, name in _of_environment(server):
@@ -74,7 +90,7 @@ def are_server_flags(words: Iterable[Word], engine: EngineName | None) -> bool:
 
 def names_engine(text: str) -> bool:
     """Return whether a text names an engine, or one of its variables."""
-    return re.search(r"llama|vllm|gguf", text, re.IGNORECASE) is not None
+    return re.search(r"(?<!o)llama|vllm|gguf", text, re.IGNORECASE) is not None
 
 
 def program_of(words: Iterable[Word]) -> str:
@@ -195,7 +211,7 @@ def _clashes(server: ServerCommand) -> Iterator[tuple[Conflict, Position]]:
     words, arguments = _arguments(server)
     settings = {name: str(word) for name, word in server.settings.items() if not word.unknown}
     of_variables = list(settings)
-    open_port = server.published is not None and not is_local(server.published.address)
+    open_port = server.published is not None and not is_loopback(server.published.address)
     model = str(server.arguments[0]) if server.program == "vllm" and server.arguments else ""
     around = ServerContext(cards=server.cards, reachable=open_port if server.contained else None, model=model)
     for clash in find_conflicts(effective_options(catalogue, arguments, settings), around):
@@ -211,6 +227,12 @@ def _clashes(server: ServerCommand) -> Iterator[tuple[Conflict, Position]]:
 
 def _finding(problem: Problem, place: Place) -> Finding:
     return problem.at(place)
+
+
+def assumed_oldest(server: ServerCommand) -> bool:
+    """Return whether the version that a recipe names is older than all known flags."""
+    known = flags.assumed(server.kind, server.version)
+    return known is not None and known.complete and not known.asked and not known.exact
 
 
 def _catalogue(server: ServerCommand) -> Catalogue | None:
@@ -282,6 +304,23 @@ def _arguments(server: ServerCommand) -> tuple[list[Word], list[str]]:
     return words, arguments
 
 
+def shortened(text: str) -> str:
+    """Return the first line of an argument, up to a length that fits in a message."""
+    line = text.split("\n")[0]
+    return text if line == text and len(line) <= _LONGEST else f"{line[:_LONGEST].rstrip()}…"
+
+
+def unread_words(server: ServerCommand) -> list[Word]:
+    """Return the words that may stand for any number of arguments."""
+    checked = set(map(id, _arguments(server)[0]))
+    return [word for word in server.arguments if word.unknown and id(word) not in checked and not _elided(word)]
+
+
+def _elided(word: Word) -> bool:
+    """Return whether a word is a sign for what is left out on a page, and no variable."""
+    return not re.search(r"[$`{]", str(word))
+
+
 def _likely(value: Value, text: str) -> str:
     """Return the written value if it may be right, else one that is right."""
     if value.wrong(text) is None:
@@ -325,6 +364,11 @@ def check_server(file: Path, server: ServerCommand) -> Iterator[Finding]:
         yield BETTER_BY_RIG.at(here, message, way_out)
     yield from _model(file, server)
     yield from _threads(file, server)
+    named = server.has(*MODEL_FLAGS, *ROUTING)
+    named = named or next((each for each in server.arguments[:1] if re.match(r"[\w/.]", str(each))), None)
+    for word in () if named else unread_words(server)[:1]:
+        message = f"`{shortened(str(word))}` is set elsewhere: the arguments in it are not checked"
+        yield NOT_READ.at(Place(file, *word.start), message, "write the arguments here, or check them there", "note")
 
 
 def _threads(file: Path, server: ServerCommand) -> Iterator[Finding]:
@@ -350,7 +394,7 @@ def _open(file: Path, server: ServerCommand) -> Iterator[Finding]:
     """Yield a listener beyond loopback without a key. vLLM listens on all addresses by default."""
     if server.has(*API_KEY_FLAGS, *_NOT_SERVING) or API_KEY_VARIABLES & set(server.settings):
         return
-    if any(str(word) in {"...", "…"} for word in server.arguments):
+    if any(str(word) in {"...", "…"} for word in server.arguments) or unread_words(server):
         return  # what is left out may be a key
     flag, host = server.has("--host"), server.value("--host")
     if (variable := server.settings.get("LLAMA_ARG_HOST")) and (flag is None or server.kind == "ik_llama.cpp"):
@@ -385,10 +429,6 @@ def _model(file: Path, server: ServerCommand) -> Iterator[Finding]:
             first = f"-00001-of-{shard[2]}.gguf"
             message = f"this is shard {number} of {count}, and the engine needs the first"
             yield NOT_AS_IT_LOOKS.at(at, message, f"name the file that ends with `{first}`")
-        elif count > 1:
-            message = f"this is the first of {count} shards: all of them must be in the same folder, with these names"
-            way_out = "download them all, and never join them with `cat`"
-            yield BETTER_BY_RIG.at(at, message, way_out)
     if re.match(r"/mnt/[a-z]/", str(model)):
         message = "under WSL this is a Windows disk, read by a slow network protocol: loading takes minutes"
         yield BETTER_BY_RIG.at(at, message, "copy the model into Linux's own file system, such as ~/models")

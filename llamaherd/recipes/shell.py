@@ -28,6 +28,7 @@ from llamaherd.recipes.compose_rules import WANTED_TWICE, gpu_utilization
 from llamaherd.recipes.recipe import (
     BEHIND_IMAGE,
     BETTER_BY_RIG,
+    LARGEST,
     LOOSE,
     MOST_SERVERS,
     NAME_GONE,
@@ -48,6 +49,7 @@ from llamaherd.recipes.recipe import (
 )
 from llamaherd.recipes.servers import PORTS, is_loopback
 from llamaherd.recipes.unit_rules import SHELL_IN_UNIT, UNIT_VARIABLE
+from llamaherd.text.textfile import UnreadableError, read_text
 
 _OVERRIDES = ("-ot", "--override-tensor", "-otd", "--override-tensor-draft", "--spec-draft-override-tensor")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -103,7 +105,7 @@ def _assigned(file: Path, command: Command) -> Iterator[Finding]:
 
 _HUB_COMMANDS = {"login": "auth login", "logout": "auth logout", "whoami": "auth whoami", "delete-cache": "cache prune"}
 _SHARD = re.compile(r"-(?:[0-9]{5}|[0-9?*]+)-of-(?:[0-9]{5}|[0-9?*]+)\.gguf$")
-OF_ENGINES = re.compile(r"(?:CUDA|GGML|LLAMA_ARG|VLLM|NCCL|HF|HUGGING_FACE)_|LLAMA_API_KEY$")
+OF_ENGINES = re.compile(r"(?:CUDA|GGML|LLAMA_ARG|VLLM|NCCL|OMP|HF|HUGGING_FACE)_|LLAMA_API_KEY$")
 """Variables that programs read, and that have no use in a script itself."""
 
 
@@ -301,6 +303,15 @@ class Reader:
         place = CommandPlace(self.file, self.engine, "", self.version)
         return Recipe(tuple(place.check(Command(words)))) + self.checked(Command(words), ())
 
+    def beside(self, name: str) -> str:
+        """Return the text of a file in the folder of this file; empty if there is none, or for a path."""
+        if not re.fullmatch(r"[\w.-]*\w[\w.-]*", name) or name == self.file.name:
+            return ""
+        try:
+            return read_text(self.file.with_name(name), LARGEST)
+        except (UnreadableError, ValueError):
+            return ""
+
     def read(self, text: Text, known: Mapping[str, str] | None = None) -> Recipe:
         """Return the recipe of a text; files that it writes and that neither a shell nor systemd reads are left."""
         if self.started >= MOST_SERVERS:
@@ -311,7 +322,7 @@ class Reader:
             and not _DOCUMENT.search(text.chars)
         ):
             return self._unit(text)
-        script = read_commands(text, known)
+        script = read_commands(text, known, self.beside)
         recipe = Recipe(tuple(self._not_continued(position) for position in script.broken))
         if not self.excerpts:
             recipe += Recipe(tuple(self._unread(position) for position in script.unread))
@@ -387,8 +398,9 @@ class Reader:
         unit = units.read_unit(text)
         settings = units.unit_environment(unit)
         for named in unit.all("EnvironmentFile"):
-            written = self.files.get(unveil(named.text).lstrip("-"))
-            for name, value in settings_of(written.chars if written else "").items():
+            path = unveil(named.text).lstrip("-")
+            written = self.files[path].chars if path in self.files else self.beside(base_name(path))
+            for name, value in settings_of(written).items():
                 settings[name] = word_of(Text(value, (named.at,) * len(value)), named.at)
         known = {name: str(word) for name, word in settings.items() if not word.unknown}
         recipe = Recipe()
@@ -398,6 +410,8 @@ class Reader:
             words = units.words(setting.value.cut(prefix.end() if prefix else 0, len(setting.text)), known)
             recipe += Recipe(tuple(unit_service.check_container(self.file, unit, words)))
             recipe += Recipe(tuple(self._in_unit(words))) + self.checked(Command(_until_shell(words), settings), ())
+        if words and not (recipe.servers or recipe.findings):
+            recipe = self._script_of_unit(words, known, servers.names_engine(text.chars))
         started = unit_rules.StartedUnit(self.file, unit, words, self.excerpts)
         recipe = Recipe(tuple(unit_rules.check_unit(started))) + recipe
         for server in recipe.servers[:1]:
@@ -417,6 +431,17 @@ class Reader:
         )
         return Recipe(tuple(kept), recipe.servers)
 
+    def _script_of_unit(self, words: tuple[Word, ...], known: Mapping[str, str], about_engine: bool) -> Recipe:
+        """Return the recipe of a script that a unit starts; a note if it is not in the folder of the unit."""
+        script, at = self.beside(base_name(str(words[0]))), words[0].start
+        if script:
+            return self.fresh().read(Text(script, (at,) * len(script)), known)
+        if not about_engine or base_name(str(words[0])) in ("llama-swap", "docker", "podman"):
+            return Recipe()
+        message = f"what `{words[0]}` starts is not read"
+        way_out = "check that script, or put it into the folder of this file"
+        return Recipe((NOT_READ.at(Place(self.file, *at), message, way_out, "note"),))
+
     def _in_unit(self, words: tuple[Word, ...]) -> Iterator[Finding]:
         for word in words:
             if re.search(r"\$\(|`", str(word)):
@@ -430,9 +455,8 @@ class Reader:
         """Return the recipe of the server, the container or the build that a command starts."""
         words = command.words
         names = [base_name(str(word)) for word in words]
-        run = next((i for i, name in enumerate(names) if name in {"docker", "podman"}), None)
-        if run is not None and names[run + 1 : run + 2] == ["run"]:
-            arguments, behind = docker_run.move_misplaced_options(words[run + 2 :] + orphans)
+        if (run := docker_run.end_of_run(names)) is not None:
+            arguments, behind = docker_run.move_misplaced_options(words[run:] + orphans)
             container = docker_run.container_of(arguments)
             if container is None:
                 return Recipe()
@@ -442,6 +466,8 @@ class Reader:
             if not recipe.servers:
                 return recipe
             recipe += Recipe(tuple(docker_run.check_docker_options(self.file, arguments)))
+            if shell and not self.excerpts:
+                recipe += Recipe(tuple(docker_run.check_detached(self.file, arguments)))
             if behind:
                 message = f"`{behind[0]}` is after the image, where it is an argument of the server"
                 way_out = "put options of Docker before the image"

@@ -21,6 +21,7 @@ from llamaherd.recipes.servers import (
     API_KEY_VARIABLES,
     MODEL_FLAGS,
     PORTS,
+    ROUTING,
     KnownArguments,
     is_loopback,
     known_arguments,
@@ -33,7 +34,6 @@ HUB_FLAGS = ("-hf", "-hfr", "--hf-repo")
 """Flags for a model in a repository of a hub."""
 DRAFT_FLAGS = ("-md", "--model-draft", "--spec-draft-model", "--draft-model")
 _REPO = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
-_ROUTING = ("--models-preset", "--models-dir", "--models-max")
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 """Variables that choose the GPUs of a process."""
 _OVERRIDES = ("-ot", "--override-tensor")
@@ -128,7 +128,7 @@ def _mapping(part: Mapping[str, Keys]) -> Iterator[str]:
 
 def is_router(server: ServerCommand) -> bool:
     """Return whether a server loads models as they are requested: llama-server without a model."""
-    return server.program == "llama-server" and server.has(*_ROUTING) is not None and not server.has(*MODEL_FLAGS)
+    return server.program == "llama-server" and server.has(*ROUTING) is not None and not server.has(*MODEL_FLAGS)
 
 
 def offer_of(server: ServerCommand) -> Offer:
@@ -167,7 +167,7 @@ def offer_of(server: ServerCommand) -> Offer:
         keys["kv"] = kv["k"]
     if _CPUS.fullmatch(server.cpus):
         keys["cpus"] = server.cpus
-    if server.unload_after and SHORTEST_IDLE <= server.unload_after <= LONGEST_IDLE:
+    if server.kind == "llama.cpp" and server.unload_after and SHORTEST_IDLE <= server.unload_after <= LONGEST_IDLE:
         keys.setdefault("idle", {"unload": f"{server.unload_after}s"})
     wrong = _invalid(keys)
     ordered = {key: keys[key] for key in Instance.model_fields if key in keys}
@@ -230,7 +230,8 @@ def _notes(server: ServerCommand, keys: Keys, known: KnownArguments) -> Iterator
     for text in server.dropped:
         yield f"`{text}` is not carried over"
     if server.unload_after and "idle" not in keys:
-        yield f"the model is not unloaded after {server.unload_after} s: `idle` takes 1m to 48h"
+        why = "`idle` takes 1m to 48h" if server.kind == "llama.cpp" else f"{server.kind} unloads no model"
+        yield f"the model is not unloaded after {server.unload_after} s: {why}"
     if server.cpus and "cpus" not in keys:
         yield f"the processors `{server.cpus}` are not carried over"
     if server.program == "llama-server" and server.has("-fit", "--fit", "-fitt", "--fit-target", "-fitc", "--fit-ctx"):

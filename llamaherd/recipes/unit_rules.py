@@ -64,7 +64,7 @@ UNIT_VARIABLE = Rule(
 
 OUT_OF_SIGHT = Rule(
     "LH194",
-    "A service cannot access a file, a device or the network that it needs.",
+    "A service cannot access a file or a device that it needs.",
     why="""
     `ProtectHome=`, `PrivateTmp=` and `PrivateDevices=` hide files; a relative path starts in `/` without
     `WorkingDirectory=`.
@@ -133,6 +133,7 @@ class StartedUnit:
 def check_unit(started: StartedUnit) -> Iterator[Finding]:
     """Yield the faults of a unit, except for the arguments of its server."""
     yield from _swallowed(started)
+    yield from _not_continued(started)
     yield from _behind(started)
     yield from _environment(started)
     if started.words:
@@ -153,6 +154,13 @@ def _swallowed(started: StartedUnit) -> Iterator[Finding]:
         key = str(started.words[index]).partition("=")[0]
         message = f"the line above ends in a backslash: `{key}` becomes an argument, and is not set"
         yield started.finding(NOT_AS_IT_LOOKS, started.words[index].start, message, "leave that backslash out")
+
+
+def _not_continued(started: StartedUnit) -> Iterator[Finding]:
+    """Report lines of flags that systemd ignores, as the line above them does not end in a backslash."""
+    for line in started.unit.not_continued:
+        message = f"systemd ignores `{line.chars.split()[0]}` and the rest of this line: the one above has no backslash"
+        yield started.finding(NOT_AS_IT_LOOKS, line.at[0], message, "end the line above with a backslash")
 
 
 def _behind(started: StartedUnit) -> Iterator[Finding]:

@@ -14,9 +14,9 @@ from llamaherd.recipes.memory_limits import (
     prompts_above_limit,
     weights_above_limit,
 )
-from llamaherd.recipes.recipe import ServerCommand
+from llamaherd.recipes.recipe import NOT_AT_BOOT, ServerCommand
 from llamaherd.recipes.unit_rules import NEVER_STARTED, OUT_OF_SIGHT, StartedUnit, swallowed
-from llamaherd.recipes.units import Unit, words
+from llamaherd.recipes.units import Unit
 from llamaherd.text.numbers import whole_number
 
 
@@ -30,8 +30,6 @@ def check_boot(started: StartedUnit) -> Iterator[Finding]:
 def _start(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
     """Yield the faults of the starts and restarts of a server."""
     yield from check_boot(started)
-    yield from _early_requests(started, server)
-    yield from _other_users(started)
     yield from _processors(started, server)
 
 
@@ -39,29 +37,6 @@ def _whole(started: StartedUnit) -> bool:
     """Return whether the whole unit is given, so that absent settings are really missing."""
     sections = {name for name, _ in started.unit.sections}
     return not started.partial and "Unit" in sections and swallowed(started.words) is None
-
-
-NOT_AT_BOOT = Rule(
-    "LH268",
-    "A service is not started at boot, or not again after a crash.",
-    why="""
-    `systemctl enable` makes the links that `[Install]` names; `Restart=` decides when systemd starts a service again.
-    """,
-    example="""
-    [Unit]
-    Description=llama
-
-    [Service]
-    User=llama
-    ExecStart=/usr/bin/llama-server -m /srv/a.gguf --port 8080
-    Restart=on-failure
-    RestartSec=5
-    """,
-    language="ini",
-    fix="add `WantedBy=multi-user.target` under `[Install]`, and `Restart=on-failure`.",
-    severity="warning",
-    sometimes=("note",),
-)
 
 
 def _at_boot(started: StartedUnit) -> Iterator[Finding]:
@@ -86,32 +61,6 @@ def _again(started: StartedUnit) -> Iterator[Finding]:
     elif restart and restart.text == "on-success":
         message = "a server that crashes stays down: `on-success` restarts it only after a clean exit"
         yield started.finding(NOT_AT_BOOT, restart.at, message, "write `Restart=on-failure`")
-
-
-def _early_requests(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    """Report requests in ExecStartPost, which runs as soon as the process exists: a model takes longer to load."""
-    if started.unit.value("Type") in {"notify", "forking", "oneshot"} or server.contained:
-        return
-    for setting in started.unit.all("ExecStartPost"):
-        line = [str(word) for word in words(setting.value, {})]
-        first = line[0].lstrip("@!:+|-").rpartition("/")[2] if line else ""
-        optional = setting.text.startswith("-")
-        if first in {"curl", "wget"} and "--retry" not in setting.text and not optional:
-            message = "this requests at once, while the server still loads: it fails, and systemd ends the service"
-            way_out = "add `--retry 60 --retry-delay 5 --retry-connrefused`" if first == "curl" else "leave it out"
-            yield started.finding(NEVER_STARTED, setting.at, message, way_out)
-
-
-def _other_users(started: StartedUnit) -> Iterator[Finding]:
-    user = started.unit.last("User")
-    if started.under_user and user:
-        message = "a user's manager starts services only as that user: the service fails with 216/GROUP"
-        yield started.finding(NEVER_STARTED, user.at, message, "leave `User=` out")
-    elif user and user.text not in {"", "root", "0"} and started.words and str(started.words[0]).endswith("/sudo"):
-        message = f"sudo requires a password of `{user.text}`, and a service has no terminal for it"
-        yield started.finding(
-            NEVER_STARTED, started.words[0].start, message, "start the server itself: `User=` sets the user"
-        )
 
 
 FEWER_PROCESSORS = Rule(
@@ -252,10 +201,6 @@ def check_service(started: StartedUnit, server: ServerCommand) -> Iterator[Findi
     yield from _devices(started, server)
     yield from _locked(started, server)
     yield from _saving(started, server)
-    yield from _port(started, server)
-    yield from _unreachable(started, server)
-    yield from _network(started, server)
-    yield from _root(started, server)
 
 
 def _readiness(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
@@ -290,10 +235,6 @@ def _devices(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
     if processes and processes.text == "pid":
         message = "`ProcSubset=pid` hides /proc/driver/nvidia, and CUDA does not start without it"
         yield started.finding(OUT_OF_SIGHT, processes.at, message, "leave it out")
-    writes = started.unit.last("MemoryDenyWriteExecute")
-    if writes and started.unit.yes("MemoryDenyWriteExecute") and server.program == "vllm":
-        message = "vLLM compiles kernels as it runs, which `MemoryDenyWriteExecute=` forbids"
-        yield started.finding(OUT_OF_SIGHT, writes.at, message, "leave it out")
     allows = started.unit.all("DeviceAllow")
     allowed = " ".join(each.text for each in allows)
     if "nvidia" in allowed and not re.search(r"uvm|nvidia\*|char-\*", allowed):
@@ -301,6 +242,9 @@ def _devices(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
         yield started.finding(
             OUT_OF_SIGHT, allows[0].at, message, "add `DeviceAllow=char-nvidia-uvm rw`, and nvidiactl"
         )
+    if folder := next((each for each in allows if re.match(r"/dev/dri/?(?:\s|$)", each.text)), None):
+        message = "`DeviceAllow=` takes no folder: the GPU's devices stay closed, and the server computes on the CPU"
+        yield started.finding(OUT_OF_SIGHT, folder.at, message, "write `DeviceAllow=char-drm rw`")
     for key in ("PrivateDevices", "DevicePolicy"):
         setting = started.unit.last(key)
         closed = started.unit.yes(key) if key == "PrivateDevices" else not re.search("nvidia|dri|kfd|dxg", allowed)
@@ -324,8 +268,8 @@ NOT_ALLOWED = Rule(
     ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --mlock --port 8080
     """,
     language="ini",
-    fix="add `LimitMEMLOCK=infinity`. For a port below 1024 add a capability, or take another port.",
-    sometimes=("warning",),
+    fix="add `LimitMEMLOCK=infinity`.",
+    severity="warning",
 )
 
 
@@ -337,34 +281,7 @@ def _locked(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
     limit = started.unit.last("LimitMEMLOCK")
     if limit is None or re.fullmatch(r"\d+[KM]?", limit.text.split(":")[0]):
         message = f"`{flag}` locks nothing: a service may lock 8 MiB, unless `LimitMEMLOCK=` allows more"
-        yield started.finding(NOT_ALLOWED, flag.start, message, "add `LimitMEMLOCK=infinity`", "warning")
-
-
-def _port(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    """Report ports that require root or a capability (ip(7))."""
-    port = server.value("--port")
-    able = _is_root(started) or "CAP_NET_BIND_SERVICE" in started.unit.value("AmbientCapabilities")
-    if port is None or able or server.contained or started.partial:
-        return
-    if 0 < (whole_number(str(port)) or 0) < 1024:
-        message = f"port {port} is below 1024, and only root may listen there"
-        way_out = "take a port from 1024 on, or add `AmbientCapabilities=CAP_NET_BIND_SERVICE`"
-        yield started.finding(NOT_ALLOWED, port.start, message, way_out)
-
-
-def _unreachable(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    setting, unit = started.unit.last("PrivateNetwork"), started.unit
-    if str(server.value("--host") or "").endswith(".sock") or server.contained:
-        return
-    if setting and unit.yes("PrivateNetwork"):
-        message = "with `PrivateNetwork=` no client reaches the server: it has a network of its own"
-        yield started.finding(
-            OUT_OF_SIGHT, setting.at, message, "leave it out, or listen on a socket: `--host /run/….sock`"
-        )
-    denied = unit.last("IPAddressDeny")
-    if denied and denied.text in {"any", "0.0.0.0/0"} and not unit.all("IPAddressAllow") and not started.partial:
-        message = "`IPAddressDeny=` refuses all clients, also on the host itself"
-        yield started.finding(OUT_OF_SIGHT, denied.at, message, "add `IPAddressAllow=localhost`, and your network")
+        yield started.finding(NOT_ALLOWED, flag.start, message, "add `LimitMEMLOCK=infinity`")
 
 
 def check_container(file: Path, unit: Unit, words: tuple[Word, ...]) -> Iterator[Finding]:
@@ -385,68 +302,6 @@ def check_container(file: Path, unit: Unit, words: tuple[Word, ...]) -> Iterator
             yield NEVER_STARTED.at(Place(file, *word.start), message, "leave it out")
 
 
-BEFORE_NETWORK = Rule(
-    "LH198",
-    "A service does not wait for the network.",
-    why="network.target is reached before there is an address; network-online.target waits, if something pulls it in.",
-    example="""
-    [Unit]
-    After=network-online.target
-
-    [Service]
-    User=llama
-    ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080
-    """,
-    language="ini",
-    fix="add `Wants=network-online.target` to `After=network-online.target`.",
-    severity="warning",
-)
-
-
-def _network(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    host = server.value("--host")
-    fetches = server.has("-hf", "-hfr", "--hf-repo", "-mu", "--model-url")
-    own = host and not host.unknown and re.fullmatch(r"\d+(?:\.\d+){3}", str(host))
-    specific = own and str(host) != "0.0.0.0" and not str(host).startswith("127.")
-    after = " ".join(each.text for each in started.unit.all("After", "Unit"))
-    pulled = " ".join(e.text for k in ("Wants", "Requires", "BindsTo") for e in started.unit.all(k, "Unit"))
-    if "network-online.target" in after and "network-online.target" not in pulled and not started.partial:
-        at = next(each.at for each in started.unit.all("After", "Unit") if "network-online.target" in each.text)
-        message = "`After=` alone does not start network-online.target, so that this may wait for nothing"
-        yield started.finding(BEFORE_NETWORK, at, message, "add `Wants=network-online.target`")
-    elif (specific or fetches) and "network-online.target" not in after and not started.partial:
-        at = host.start if specific and host else fetches.start if fetches else server.start
-        message = "this needs the network up, and network.target does not wait for that"
-        way_out = "add `Wants=network-online.target` and `After=network-online.target` under `[Unit]`"
-        yield started.finding(BEFORE_NETWORK, at, message, way_out)
-
-
 def _is_root(started: StartedUnit) -> bool:
     unit = started.unit
     return unit.value("User") in {"", "root", "0"} and not unit.yes("DynamicUser") and not started.of_user
-
-
-AS_ROOT = Rule(
-    "LH195",
-    "A server runs as root.",
-    why="""
-    Without `User=` or `DynamicUser=` a service of the system runs as root, and so does code of an attacker. Units of a
-    user's own manager are not reported.
-    """,
-    example="""
-    [Service]
-    ExecStart=/usr/bin/llama-server -m /srv/qwen.gguf --port 8080
-    """,
-    language="ini",
-    fix="create a user for it, and name it in `User=`.",
-    severity="note",
-)
-
-
-def _root(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    if _is_root(started) and not started.partial and not server.contained:
-        setting = started.unit.last("User") or started.unit.last("ExecStart")
-        if setting:
-            message = "the server runs as root, and so does code of an attacker"
-            way_out = "create a user for it, `useradd --system llama`, and write `User=llama`"
-            yield started.finding(AS_ROOT, setting.start, message, way_out)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llamaherd.recipes.commands import EMPTY, Position, Text, Word, is_veiled, joined, unveil, word_of
 
@@ -39,6 +39,8 @@ class Unit:
 
     settings: tuple[Setting, ...]
     sections: tuple[tuple[str, Position], ...]
+    not_continued: tuple[Text, ...] = ()
+    """Lines of flags, which the line above should have continued."""
 
     def all(self, key: str, section: str = "Service") -> tuple[Setting, ...]:
         """Return the settings of a list, such as `Environment`: an empty one removes all before it.
@@ -70,15 +72,20 @@ def read_unit(text: Text) -> Unit:
     """Return the settings of a unit, in order."""
     settings: list[Setting] = []
     sections: list[tuple[str, Position]] = []
+    not_continued: list[Text] = []
     for line in _logical_lines(text):
         header = re.fullmatch(r"\[([^\]]*)\]", line.chars)
         key, equals, _ = line.chars.partition("=")
-        if header:
+        if settings and re.match(r"--?[a-zA-Z]", line.chars):
+            whole = joined([settings[-1].value, Text(" ", line.at[:1]), line])
+            settings[-1] = replace(settings[-1], value=whole)
+            not_continued.append(line)
+        elif header:
             sections.append((header[1], line.at[0]))
         elif equals and key.strip():
             section = sections[-1][0] if sections else ""
             settings.append(Setting(section, key.strip(), _stripped(line, len(key) + 1), line.at[0]))
-    return Unit(tuple(settings), tuple(sections))
+    return Unit(tuple(settings), tuple(sections), tuple(not_continued))
 
 
 def _logical_lines(text: Text) -> Iterator[Text]:

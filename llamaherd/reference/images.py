@@ -53,10 +53,3 @@ def _flavour(tag: str) -> str:
     alike |= {"vulkan": "vulkan", "sycl": "intel", "intel": "intel", "musa": "musa", "openvino": "openvino"}
     found = next((flavour for part, flavour in alike.items() if part in tag), None)
     return f"-{found}" if found else ""
-
-
-def image_lacks(repository: str, tag: str, program: str) -> bool:
-    """Return whether an image certainly lacks a program that health checks call: `curl` or `wget`."""
-    if repository in {LLAMA_CPP, OLD_LLAMA_CPP}:
-        return program == "wget" and "openvino" not in tag
-    return repository in VLLM and program == "wget"

@@ -135,4 +135,4 @@ def test_a_full_disk_is_reported_with_the_file(tmp_path: Path) -> None:
     ids=range(5),
 )
 def test_comments_are_above_a_key_and_change_no_data(text: str, expected: str) -> None:
-    assert text_with_comments(text, FILE, ("instances", "b"), ["x", "y\nz"]) == expected
+    assert text_with_comments(text, FILE, "instances", {"b": ["x", "y\nz"]}) == expected

@@ -48,7 +48,7 @@ WantedBy=default.target
         ("", "", []),
         ("AddDevice=nvidia.com/gpu=all\n", "", [(5, "LH143")]),
         ("AddDevice=nvidia.com/gpu=all", "PodmanArgs=--gpus all", []),
-        ("--port 8080", "--port 9000", [(5, "LH143"), (8, "LH143")]),
+        ("--port 8080", "--port 9000", [(8, "LH143")]),
         ("127.0.0.1:8080:8080", "8080:8080", [(8, "LH144")]),
         ("PublishPort=127.0.0.1:8080:8080", "Network=host", [(8, "LH144")]),
         ("PublishPort=127.0.0.1:8080:8080", "PublishPort=8080:8080\nEnvironmentFile=/etc/llama.env", []),
@@ -296,14 +296,14 @@ def test_a_unit_has_the_variables_of_a_file_that_the_script_writes(tmp_path: Pat
 
 def test_the_definition_of_a_project_in_a_play_is_read(tmp_path: Path) -> None:
     text = f"- community.docker.docker_compose_v2:\n    definition:\n      services:\n        a: {{image: '{CUDA}', "
-    text += "gpus: all, command: [-fa, -m, a.gguf]}\n"
+    text += "restart: always, gpus: all, command: [-fa, -m, a.gguf]}\n"
     assert found(tmp_path, "main.yml", text) == [(3, "LH103")]
 
 
 def test_each_stage_that_can_be_started_is_read(tmp_path: Path) -> None:
     text = 'FROM x AS server\nENTRYPOINT ["/app/llama-server", "-fa"]\nFROM server AS swap\nENTRYPOINT ["llama-swap"]\n'
     assert found(tmp_path, "Dockerfile", text) == [(2, "LH104")]
-    assert found(tmp_path, "Dockerfile", "ENV A=b\nFROM x\nENV GGML_HIPBLAS=1\nCMD [llama-server]\n") == []
+    assert found(tmp_path, "Dockerfile", "ENV A=b\nFROM x\nENV GGML_HIPBLAS=1\nCMD [llama-server]\n") == [(4, "LH280")]
 
 
 def test_the_name_of_a_file_names_its_engine(tmp_path: Path) -> None:

@@ -80,7 +80,6 @@ def test_what_is_right_on_a_page_is_let_be(what: str, tmp_path: Path) -> None:
         (f"{PROSE}llama-server -m a.gguf --no-mmap\n", 3, 24, "LH101"),
         (fence("llama-server -m <model> --no-mmap"), 4, 25, "LH101"),
         (fence("llama-cli -m a.gguf -p hi --no-mmap"), 4, 27, "LH101"),
-        (fence("llama-server -m a-00001-of-00002.gguf --host 127.0.0.1"), 4, 17, "LH149"),
         (fence("curl http://x \\\n  --data y\nllama-server -m a.gguf --no-mmap"), 6, 24, "LH101"),
         (fence("-ngl 99 -c 4096 --no-mmap"), 4, 17, "LH101"),
         (fence("llama-server -m a.gguf \\  # the model\n  -c 4096"), 4, 24, "LH141"),

@@ -26,4 +26,7 @@ def test_there_are_enough_and_each_is_read_as_what_it_is() -> None:
         ".sh": "shell",
         ".service": "shell",
         ".yaml": "compose",
+        ".yml": "swap",
+        ".ini": "preset",
+        ".container": "quadlet",
     }

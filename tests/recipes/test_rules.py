@@ -81,7 +81,7 @@ def said(folder: Path, text: str, name: str = "recipe.sh") -> list[tuple[int, st
 )
 def test_what_is_right_is_let_be(text: str, tmp_path: Path) -> None:
     found = said(tmp_path, text)
-    assert [each for each in found if each[1] != "LH143" or "--port 9000" not in text] == []
+    assert found == []
 
 
 @pytest.mark.parametrize(
@@ -121,13 +121,11 @@ def test_what_is_right_is_let_be(text: str, tmp_path: Path) -> None:
         ("[Service]\nUser=llama\nExecStart=/a/llama-server -m /a.gguf \\\n --no-mmap", [(4, "LH101")]),
         (f"docker run -p 8080:8080 --gpus all {CUDA} -m a.gguf", [(1, "LH144")]),
         (f"docker run --network host --gpus all {CUDA} -m a.gguf", [(1, "LH144")]),
-        (f"docker run --privileged --gpus all {CUDA} -m a.gguf", [(1, "LH146")]),
         (f"{RUN} {CUDA} -m a.gguf --host 127.0.0.1", [(1, "LH143")]),
         (f"{RUN} {CUDA} llama-server -m a.gguf", [(1, "LH143")]),
         (f"{RUN} {CUDA.replace('-cuda', '')} -m a.gguf", [(1, "LH143")]),
         (f"{RUN} {CUDA.replace('server', 'light')} -m a.gguf", [(1, "LH143")]),
-        (f"docker run --gpus all -p 127.0.0.1:1:9000 {CUDA} -m a --port 9000", [(1, "LH143")]),
-        ("docker run --gpus all ghcr.io/ggml-org/llama.cpp:server-cuda-b9592 -m a --no-mmap", [(1, "LH145")]),
+        ("docker run --gpus all ghcr.io/ggml-org/llama.cpp:server-cuda-b9592 -m a --no-mmap", []),
         ("cat a-00001-of-00002.gguf a-00002-of-00002.gguf > a.gguf", [(1, "LH141")]),
         ("cat parts/a-*-of-00002.gguf > a.gguf", [(1, "LH141")]),
         ('llama-server -m "~/models/a.gguf"', [(1, "LH141")]),
@@ -142,7 +140,6 @@ def test_what_is_right_is_let_be(text: str, tmp_path: Path) -> None:
         (f"{RUN} -v /m:/m {CUDA} -m /m/a.gguf --load-mode mlock", [(1, "LH204")]),
         (f"{RUN} --rm --restart always -v /m:/m {CUDA} -m /m/a.gguf", [(1, "LH143")]),
         (f"{RUN.replace('all', 'device=0,1')} -v /m:/m {CUDA} -m /m/a.gguf", [(1, "LH143")]),
-        (f"{RUN} --network host -v /m:/m {CUDA} -m /m/a.gguf --host 127.0.0.1", [(1, "LH205")]),
         (f"{RUN} vllm/vllm-openai:v0.33.0{DIGEST} --model a/b --port 8080 -tp 2", [(1, "LH204")]),
         ("docker run `\n -p 8080:8080 `\n --gpus all `\n " + CUDA + " `\n -m a.gguf", [(2, "LH144")]),
     ],
@@ -153,7 +150,7 @@ def test_what_is_wrong_is_said(text: str, expected: list[tuple[int, str]], tmp_p
 
 def compose(**service: object) -> str:
     """A service; None takes a key out that it has otherwise."""
-    declared = {"image": CUDA, "gpus": "all", "volumes": ["/m:/m"], **service}
+    declared = {"image": CUDA, "gpus": "all", "volumes": ["/m:/m"], "restart": "always", **service}
     kept = {key: value for key, value in declared.items() if value is not None}
     return yaml.safe_dump({"services": {"llama": kept}}, sort_keys=False)
 
@@ -171,22 +168,18 @@ def compose(**service: object) -> str:
         ({"command": "-m a", "ports": [{"target": 8080, "published": 80}]}, ["LH144"]),
         ({"command": "-m a", "ports": [{"target": 8080, "published": 80, "host_ip": "127.0.0.1"}]}, []),
         ({"command": "-m a", "ports": ["8080:8080"], "environment": {"LLAMA_API_KEY": "${KEY}"}}, []),
-        ({"command": "-m a", "ports": ["127.0.0.1:9000:9000"], "environment": {"LLAMA_ARG_PORT": 9000}}, ["LH143"]),
+        ({"command": "-m a", "ports": ["127.0.0.1:9000:9000"], "environment": {"LLAMA_ARG_PORT": 9000}}, []),
         ({"command": "-m a", "ports": ["127.0.0.1:9000:9000"]}, ["LH143"]),
         ({"command": "-m a", "network_mode": "host"}, ["LH144"]),
-        ({"command": "-m a", "privileged": True}, ["LH146"]),
-        ({"command": "-m a", "privileged": False}, []),
         ({"command": "-m a", "gpus": None}, ["LH143"]),
         ({"command": "-m a", "runtime": "nvidia"}, []),
         ({"command": "-m a", "volumes": ["./models:/models", "/srv:/srv", "~/m:/m", {"type": "tmpfs"}]}, []),
-        ({"command": "-m a", "healthcheck": {"test": ["CMD", "curl", "-f", "http://localhost:80/health"]}}, ["LH143"]),
-        ({"command": "-m a", "healthcheck": {"test": "curl -f http://localhost:8080/health"}}, []),
         ({"command": "-m a", "environment": {"GGML_CUDA_P2P": "0"}}, ["LH121"]),
         ({"command": "/app/llama-server -m a"}, ["LH143"]),
         ({"command": "/app/llama-server -m a --no-mmap", "entrypoint": ""}, ["LH101"]),
         ({"image": "me/ik:1", "command": ["bash", "-c", "llama-server -m a --no-mmap"]}, ["LH145", "LH101"]),
-        ({"image": "redis:latest", "ports": ["6379:6379"], "command": "--port 1"}, []),
-        ({"image": None, "build": "."}, []),
+        ({"image": "redis:latest", "ports": ["6379:6379"], "command": "--port 1"}, ["LH001"]),
+        ({"image": None, "build": "."}, ["LH001"]),
         ({"environment": 1, "ports": "x", "volumes": 3, "healthcheck": [], "deploy": []}, []),
     ],
 )
@@ -201,7 +194,7 @@ def test_compose_takes_variables_from_the_file_beside_it(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("style", ["command: >\n      -m a\n      --no-mmap", 'command: "-m a \\\n      --no-mmap"'])
 def test_words_of_a_folded_command_stand_where_they_are_written(style: str, tmp_path: Path) -> None:
-    text = f"services:\n  llama:\n    image: {CUDA}\n    gpus: all\n    {style}\n"
+    text = f"services:\n  llama:\n    image: {CUDA}\n    gpus: all\n    restart: always\n    {style}\n"
     file = tmp_path / "compose.yaml"
     file.write_text(text, encoding="utf-8")
     (finding,) = examine(file)

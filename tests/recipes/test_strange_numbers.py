@@ -42,13 +42,3 @@ def test_whatever_stands_where_a_number_is_read(what: str, tmp_path: Path) -> No
         assert all(len(finding.message) < 600 and finding.message.isprintable() for finding in read.findings)
         if read.servers:
             assert inventory_fragment(file, read.servers)
-
-
-@pytest.mark.parametrize(("port", "refused"), [("80", True), ("²", False), ("9" * 4301, False), ("8080", False)])
-def test_only_a_number_is_a_port_of_root(port: str, refused: bool, tmp_path: Path) -> None:
-    file = tmp_path / "x.service"
-    file.write_text(
-        f"[Service]\nUser=llama\nExecStart=/usr/bin/llama-server -m /m/a.gguf --port {port}\n", encoding="utf-8"
-    )
-    found = [finding.message for finding in understand(file).findings]
-    assert any("is below 1024" in message for message in found) is refused

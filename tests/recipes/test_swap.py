@@ -67,11 +67,11 @@ def test_the_servers_are_known(tmp_path: Path) -> None:
     [
         ("--n-gpu-layers 99", "--n-gpu-layer 99", [("LH100", 13, 7)]),
         ("-c 8192", "-c 8k", [("LH111", 17, 57)]),
-        ("-c 65536 -np 4", "-c 65536 -np 4 --flash-atn on", [("LH100", 10, 7)]),
+        ("-c 65536 -np 4", "-c 65536 -np 4 --flash-atn on", [("LH100", 6, 41)]),
         ("${wide}", "${wde}", [("LH282", 9, 10), ("LH282", 10, 7)]),
         ("--port 9999", "--port 9999 --host 0.0.0.0", [("LH144", 17, 35)]),
         ("    proxy: http://127.0.0.1:9999\n", "", [("LH282", 16, 10)]),
-        ("${PORT}\n", "${port}\n", [("LH282", 10, 7)]),
+        ("${PORT}\n", "${port}\n", [("LH282", 5, 62)]),
         ("--port 9999", "--port 9999 | tee log", [("LH282", 17, 35)]),
         ('env: ["CUDA_VISIBLE_DEVICES=0"]', "env: CUDA_VISIBLE_DEVICES=0", [("LH282", 18, 10)]),
         ("CUDA_VISIBLE_DEVICES=0", "LLAMA_ARG_CTX_SIZ=0", [("LH120", 18, 11)]),
@@ -99,4 +99,27 @@ def test_an_inventory_is_none(tmp_path: Path) -> None:
     ],
 )
 def test_anything_is_read(text: str, tmp_path: Path) -> None:
-    assert {code for code, _, _ in codes(text, tmp_path)} <= {"LH282"}
+    assert {code for code, _, _ in codes(text, tmp_path)} <= {"LH282", "LH001"}
+
+
+def test_a_macro_is_judged_once(tmp_path: Path) -> None:
+    text = "macros:\n  base: llama-server --port ${PORT} --no-mmap\nmodels:\n"
+    text += "".join(f"  m{n}:\n    cmd: ${{base}} -m /m/{n}.gguf -c 4096\n" for n in range(4))
+    assert codes(text, tmp_path) == [("LH101", 2, 37)]
+    lines = [server.start[0] for server in understand(tmp_path / "config.yaml").servers]
+    assert lines == [5, 7, 9, 11]
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        ("{members: [one]}", ("exclusive: of group a", True)),
+        ("{members: [one], exclusive: false}", (None, False)),
+        ("{members: [two]}", ("that others end when it starts", True)),
+    ],
+)
+def test_what_ends_when_another_starts_is_named(group: str, expected: tuple[str | None, bool], tmp_path: Path) -> None:
+    text = f"groups:\n  a: {group}\nmodels:\n  one:\n    cmd: llama-server --port ${{PORT}} -m /m/a.gguf\n"
+    (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
+    (server,) = understand(tmp_path / "config.yaml").servers
+    assert (next(iter(server.dropped), None), server.alone) == expected

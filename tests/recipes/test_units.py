@@ -79,7 +79,6 @@ def unit(*more: str, start: str = START) -> str:
         UNIT.replace("User=llama", "DynamicUser=yes"),
         UNIT.replace("[Unit]", "[Unit]\nStartLimitIntervalSec=300\nStartLimitBurst=3").replace("RestartSec=5\n", ""),
         "[Unit]\nDescription=a timer\n[Timer]\nOnCalendar=daily\n[Install]\nWantedBy=timers.target\n[Service]\n",
-        f"[Container]\nImage=a/b@sha256:{'0' * 64}\n[Service]\nRestart=always\n",
     ],
 )
 def test_what_is_right_is_let_be(text: str, tmp_path: Path) -> None:
@@ -90,7 +89,6 @@ def test_what_is_right_is_let_be(text: str, tmp_path: Path) -> None:
     ("line", "code"),
     [
         ("WatchdogSec=30", "LH192"),
-        ("PrivateNetwork=yes", "LH194"),
         ("Environment=LLAMA_API_KEY=secret", "LH199"),
         ("Type=notify", "LH192"),
         ("Type=forking", "LH192"),
@@ -98,8 +96,6 @@ def test_what_is_right_is_let_be(text: str, tmp_path: Path) -> None:
         ("Environment=PATH=/opt/bin:$PATH", "LH193"),
         ("Environment=LD_LIBRARY_PATH=${HOME}/lib", "LH193"),
         ("WorkingDirectory=/home/tom/llama\nProtectHome=yes", "LH194"),
-        ("IPAddressDeny=any", "LH194"),
-        ("ExecStartPost=/usr/bin/curl -f http://localhost:8081/health", "LH192"),
     ],
 )
 def test_a_line_that_is_wrong_is_said(line: str, code: str, tmp_path: Path) -> None:
@@ -131,12 +127,10 @@ def test_a_line_that_is_wrong_is_said(line: str, code: str, tmp_path: Path) -> N
         ("-m /srv/a.gguf --mlock", "", ["LH101", "LH197"]),
         ("-m /srv/a.gguf --mlock", "LimitMEMLOCK=64M", ["LH101", "LH197"]),
         ("-m /srv/a.gguf --mlock", "LimitMEMLOCK=infinity", ["LH101"]),
-        ("-m /srv/a.gguf --host 192.168.1.5 --api-key-file /etc/keys", "", ["LH198"]),
         ("-m /srv/a.gguf -ngl 99", "ProcSubset=pid", ["LH194"]),
         ("-m /srv/a.gguf -ngl 99", "DeviceAllow=/dev/nvidia0 rw", ["LH194"]),
-        ("-m /srv/a.gguf --port 80", "", ["LH197"]),
         ("-m /srv/a.gguf --port 80", "AmbientCapabilities=CAP_NET_BIND_SERVICE", []),
-        ("-m /srv/a.gguf \\  # the model\n  --port 8080", "", ["LH191"]),
+        ("-m /srv/a.gguf \\  # the model\n  --port 8080", "", ["LH191", "LH141"]),
     ],
 )
 def test_a_command_that_is_wrong_is_said(arguments: str, more: str, codes: list[str], tmp_path: Path) -> None:
@@ -147,17 +141,13 @@ def test_a_command_that_is_wrong_is_said(arguments: str, more: str, codes: list[
 @pytest.mark.parametrize(
     ("before", "after", "codes"),
     [
-        ("User=llama\n", "", [(6, "LH195")]),
-        ("User=llama", "User=root", [(6, "LH195")]),
         ("RestartSec=5\n", "", [(8, "LH196")]),
-        ("network.target", "network-online.target", [(3, "LH198")]),
         ("WantedBy=multi-user.target", "WantedBy=default.target", []),
         ("WantedBy=multi-user.target", "Alias=llm.service", [(7, "LH268")]),
         ("\n[Install]\nWantedBy=multi-user.target\n", "", [(7, "LH268")]),
         ("Restart=on-failure\nRestartSec=5\n", "", [(7, "LH268")]),
         ("Restart=on-failure", "Restart=on-success", [(8, "LH268")]),
         ("--port 8081", "--port 8081 \\", [(8, "LH141")]),
-        ("/usr/bin/llama-server", "/usr/bin/sudo -u llama /usr/bin/llama-server", [(7, "LH192")]),
         ("/srv/a.gguf", "\N{LEFT DOUBLE QUOTATION MARK}/srv/a.gguf\N{RIGHT DOUBLE QUOTATION MARK}", [(7, "LH125")]),
         ("RestartSec=5", "RestartSec=1min 30s", []),
         ("/usr/bin/llama-server", "cd /opt; /usr/bin/llama-server", [(7, "LH191")]),
@@ -175,12 +165,10 @@ def test_a_setting_behind_a_backslash_is_named(tmp_path: Path) -> None:
     assert finding.message == "the line above ends in a backslash: `Restart` becomes an argument, and is not set"
 
 
-def test_a_unit_of_a_user_runs_as_that_user(tmp_path: Path) -> None:
+def test_a_unit_of_a_user_is_started_by_its_own_manager(tmp_path: Path) -> None:
     of_user, text = ".config/systemd/user/llama.service", UNIT.replace("User=llama\n", "")
     assert said(tmp_path, text.replace("multi-user", "default"), of_user) == []
     assert said(tmp_path, text, of_user) == [(11, "LH268")]
-    assert said(tmp_path, UNIT.replace("multi-user", "default"), of_user) == [(6, "LH192")]
-    assert said(tmp_path, text) == [(6, "LH195")]
 
 
 @pytest.mark.parametrize(

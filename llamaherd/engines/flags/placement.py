@@ -113,6 +113,9 @@ def _wants_cards(meant: EffectiveOptions) -> Option | str | None:
     """Return the option that needs a GPU, or the engine's name if it always does; None if no option does."""
     if meant.catalogue.kind == "vllm":
         return "vLLM"
+    device = meant.text("--device")
+    if device and "cuda" not in device.lower():
+        return None  # such as Vulkan0
     layers = meant.get("--gpu-layers", "--n-gpu-layers")
     if layers and layers.value not in ("auto", "0", "-1"):
         return layers
