@@ -38,7 +38,7 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICE
 """Variables that choose the GPUs of a process."""
 _OVERRIDES = ("-ot", "--override-tensor")
 _CPUS = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
-KEY_FILE: Keys = {"file": "api-key"}
+KEY_FILE: Keys = {"file": "keys/server"}
 _ENVIRONMENT = re.compile(r"(?:GGML|LLAMA_ARG|CUDA(?!_VISIBLE_DEVICES|_DEVICE_ORDER)|NCCL|VLLM)_(?!.*(?:KEY|TOKEN))\w+")
 """Variables that engines read. GPUs are chosen by `on`, and keys are never copied."""
 

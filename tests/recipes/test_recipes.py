@@ -167,7 +167,7 @@ FRAGMENTS = {
 # `qwen3-35b-a3b-instruct-q4_k_xl`: `--threads $(nproc)` is not carried over: its value is set elsewhere
 # `qwen3-35b-a3b-instruct-q4_k_xl`: `--cache-reuse` is not carried over: see its finding
 # name the engine, the model and the GPUs as your rig does
-# write a key of your own into the file api-key in the inventory folder
+# write a key of your own into the file keys/server in the inventory folder
 instances:
   qwen3-35b-a3b-instruct-q4_k_xl:
     engine: llama.cpp
@@ -180,12 +180,12 @@ instances:
     draft: {mtp: 2}
     listen: 0.0.0.0
     port: 8080
-    api_key: {file: api-key}
+    api_key: {file: keys/server}
 """,
     "qwen-3.5-122B.sh": """\
 # `qwen3.5-122b-a10b-ud-q6_k_xl` is qwen-3.5-122B.sh:7
 # name the engine, the model and the GPUs as your rig does
-# write a key of your own into the file api-key in the inventory folder
+# write a key of your own into the file keys/server in the inventory folder
 instances:
   qwen3.5-122b-a10b-ud-q6_k_xl:
     engine: llama.cpp
@@ -201,7 +201,7 @@ instances:
     sampling: {temperature: 0.6, top_p: 0.95, top_k: 20, min_p: 0.0}
     listen: 0.0.0.0
     port: 8000
-    api_key: {file: api-key}
+    api_key: {file: keys/server}
 """,
     "olares.txt": """\
 # `server` is olares.txt:1
