@@ -230,7 +230,7 @@ def _server(container: Container) -> ServerCommand | None:
     if container.command and (server := find_program(Command(container.command, given), engine)):
         return server
     words = container.command
-    if words and not container.first.startswith("-"):
+    if words and not container.first.startswith("-") and not _names_model(container):
         if not (container.official and base_name(container.first) == "server"):
             return None
         words = words[1:]
@@ -241,6 +241,12 @@ def _server(container: Container) -> ServerCommand | None:
     if kind is None or program is None:
         return None
     return ServerCommand(program, kind, words[1:] if container.tool else words, container.image.start)
+
+
+def _names_model(container: Container) -> bool:
+    """Return whether the first argument of vLLM's own image is its model: the image starts `vllm serve`."""
+    flags = all(str(word).startswith("-") for word in container.command[1:2])
+    return container.repository in images.VLLM and flags and base_name(container.first) not in (*_SHELLS, "python3")
 
 
 def _has_server_flags(words: tuple[Word, ...], environment: Mapping[str, Word]) -> bool:
@@ -288,7 +294,8 @@ def _unread(container: Container, place: Place) -> Iterator[Finding]:
     about = " ".join([str(container.image), *map(str, container.command), *map(str, container.entrypoint or ())])
     variables = " ".join([*container.environment, *map(str, container.environment.values())])
     if names_engine(about) or (container.gpu and names_engine(" ".join([variables, *(container.mounts or ())]))):
-        message = f"what `{container.image}` starts is not known here, and is not read"
+        started = next((each for each in container.entrypoint or container.command if str(each)[:1] != "-"), None)
+        message = f"what `{started or container.image}` starts is not known here, and is not read"
         yield NOT_READ.at(place, message, "check its Dockerfile, or name the program and its arguments", "note")
 
 

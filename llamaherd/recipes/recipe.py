@@ -186,12 +186,20 @@ _RELEASE_NAMED = re.compile(r"(?:checkout|switch --detach|--branch|-b)[\s=]+(?:t
 _CLONED = re.compile(r"\bgit\b[^\n|;&]*\bclone\b[^\n|;&]*")
 
 
+FORK = "a fork"
+"""The version of an engine that has flags of its own."""
+_FORKED = re.compile(r"(?:-ct[kv]d?|--cache-type-[kv](?:-draft)?)[ \t]+[\"']?turbo[2-4]\b")
+"""Types of the cache that TurboQuant's forks alone have."""
+
+
 def recipe_version(text: str) -> str:
     """Return the build or release of llama.cpp that a recipe checks out or an image's tag names; empty for none.
 
     A release's name is like that of any program: it counts where llama.cpp is all that is cloned.
     """
     text = re.sub(r"\\\r?\n", " ", text)
+    if _FORKED.search(text):
+        return FORK
     if found := _BUILD_NAMED.search(text):
         return str(found[1] or found[2])
     cloned = _CLONED.findall(text)
