@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from llamaherd.diagnostics.findings import Finding, Place, Rule
+from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.recipes.bash import read_commands
 from llamaherd.recipes.commands import Command, Document, Position, Word
 
@@ -355,8 +355,8 @@ NAME_GONE = Rule(
     "LH140",
     "A recipe uses a name that was removed.",
     why="""
-    It may be a repository, an image, a program or an address: `ggerganov/llama.cpp`, `huggingface-cli`,
-    `./server`, `make LLAMA_CUBLAS=1`, `/v1/internal/health`.
+    It may be a repository, an image or a program: `ggerganov/llama.cpp`, `huggingface-cli`, `./server`,
+    `make LLAMA_CUBLAS=1`.
     """,
     example="""
     huggingface-cli download unsloth/Qwen3.6-35B-A3B-MTP-GGUF
@@ -437,8 +437,7 @@ BETTER_BY_RIG = Rule(
     "LH149",
     "A recipe works, and a rig has a better way.",
     why="""
-    This may be `nohup` instead of a service, power limits that last until the next boot, models on Windows'
-    disks, `llama-cli` where a server is meant, or the first of several shards.
+    This may be `nohup` instead of a service, power limits that last until the next boot, or models on Windows' disks.
     """,
     example="""
     nohup llama-server --model qwen.gguf --port 8080 &
@@ -519,28 +518,3 @@ class Recipe:
     def __add__(self, other: Recipe) -> Recipe:
         findings, servers = self.findings + other.findings, self.servers + other.servers
         return Recipe(findings, servers, self.documents + other.documents)
-
-
-_OUTDATED: tuple[tuple[re.Pattern[str], Rule, str, str], ...] = (
-    (
-        re.compile(r"/v1/internal/health\b"),
-        NAME_GONE,
-        "no engine has the path `/v1/internal/health`",
-        "request `/health`",
-    ),
-    (
-        re.compile(r"\b(?:compil|build)\w*\b[^\n]{0,60}\bMTP\b(?: build| compile)? flags", re.IGNORECASE),
-        BETTER_BY_RIG,
-        "no engine has MTP flags to be compiled with",
-        "leave them out: MTP is there in every build, and switched on when the server starts",
-    ),
-)
-
-
-def check_outdated_terms(file: Path, text: str) -> Iterator[Finding]:
-    """Yield the addresses and options in a text that no engine has."""
-    for pattern, rule, message, way_out in _OUTDATED:
-        for found in pattern.finditer(text):
-            before = text[: found.start()]
-            place = Place(file, before.count("\n") + 1, found.start() - before.rfind("\n"))
-            yield rule.at(place, message, way_out)

@@ -359,10 +359,6 @@ def check_server(file: Path, server: ServerCommand) -> Iterator[Finding]:
     yield from check_flags(file, server)
     if server.program in PORTS and not server.contained:
         yield from _open(file, server)
-    if server.program == "llama-cli" and not server.contained and server.has(*PROMPTS) is None:
-        message = "llama-cli talks to one terminal, and ends with it"
-        way_out = "llama-server takes the same flags, and serves every program by HTTP"
-        yield BETTER_BY_RIG.at(here, message, way_out)
     yield from _model(file, server)
     yield from _threads(file, server)
     named = server.has(*MODEL_FLAGS, *ROUTING)
