@@ -26,7 +26,10 @@ OLD_NAMES = {"server": "llama-server", "main": "llama-cli"}
 SUBCOMMANDS = {"serve": "llama-server", "cli": "llama-cli", "completion": "llama-completion", "bench": "llama-bench"}
 """The commands of the program `llama` (llama.cpp app/llama.cpp:65-77)."""
 
-_NAMED = re.compile(r"(?:[a-z0-9]+[-_.])*llama[-_]server(?:[-_.](?!start|run|launch|wrapper)[a-z0-9]+)*", re.IGNORECASE)
+_NAMED = re.compile(
+    r"(?:[a-z0-9]+[-_.])*llama(?:[-_][a-z0-9]+)*[-_]server(?:[-_.](?!start|run|launch|wrapper)[a-z0-9]+)*",
+    re.IGNORECASE,
+)
 """A build of llama-server that its owner renamed, such as `ik-llama-server` and `llama-server-cuda`."""
 _FILE = re.compile(r"\.(?:sh|bash|py|service|socket|env|conf|ini|ya?ml|json|log|pid|txt)$")
 

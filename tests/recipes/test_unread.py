@@ -251,3 +251,23 @@ def test_the_image_of_vllm_takes_a_model_without_a_flag(model: str, tmp_path: Pa
     text += f"    ports: ['8000:8000']\n    command: [{model}, --max-model-len, '8192']\n"
     assert found(tmp_path, "compose.yaml", text) == [(6, "LH144")]
     assert found(tmp_path, "compose.yaml", text.replace(model, "bash")) == [(3, "LH001")]
+
+
+def test_files_of_variables_are_read_or_named(tmp_path: Path) -> None:
+    image = "ghcr.io/ggml-org/llama.cpp:server-b11434"
+    text = (
+        f"services:\n  a:\n    image: {image}\n    restart: always\n    ports: ['8080:8080']\n    env_file: llm.env\n"
+    )
+    assert found(tmp_path, "compose.yaml", text) == [(3, "LH280")]
+    quadlet = QUADLET.format(image=image, more="PublishPort=8080:8080\nEnvironmentFile=%h/llm.env")
+    assert found(tmp_path, "a.container", quadlet) == [(4, "LH280")]
+    (server,) = understand(tmp_path / "a.container").servers
+    assert server.dropped == ("EnvironmentFile=%h/llm.env",)
+    (tmp_path / "llm.env").write_text("LLAMA_ARG_MODEL=/a.gguf\nLLAMA_ARG_CTX_SIZ=4096\n", encoding="utf-8")
+    assert found(tmp_path, "compose.yaml", text) == [(5, "LH144"), (6, "LH120")]
+    assert found(tmp_path, "a.container", quadlet) == [(5, "LH144"), (6, "LH120")]
+    (tmp_path / "llm.env").write_text(
+        "LLAMA_ARG_MODEL=/a.gguf\nLLAMA_API_KEY=f00dfeed5eed1e55f00dfeed5eed1e55\n", encoding="utf-8"
+    )
+    assert found(tmp_path, "compose.yaml", text) == []
+    assert found(tmp_path, "a.sh", f"docker run -p 8080:8080 --env-file llm.env {image}\n") == [(1, "LH280")]
