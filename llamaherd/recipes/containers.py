@@ -257,7 +257,9 @@ def _server(container: Container) -> ServerCommand | None:
             return None
         words = words[1:]
     kind: EngineName | None = "vllm" if "vllm" in container.repository else engine
-    if kind is None and (re.search(r"llama[._-]?cpp", container.repository) or _has_server_flags(words, given)):
+    if kind is None and (
+        re.search(r"(?<!o)llama[._-]?(?:cpp|server)", container.repository) or _has_server_flags(words, given)
+    ):
         kind = kind_of_program("llama-server", words, engine)
     program = _started(container) if kind != "vllm" else "vllm"
     if kind is None or program is None:
@@ -319,8 +321,9 @@ def _unread(container: Container, place: Place) -> Iterator[Finding]:
     about = " ".join([str(container.image), *map(str, container.command), *map(str, container.entrypoint or ())])
     variables = " ".join([*container.environment, *map(str, container.environment.values())])
     if names_engine(about) or (container.gpu and names_engine(" ".join([variables, *(container.mounts or ())]))):
-        started = next((each for each in container.entrypoint or container.command if str(each)[:1] != "-"), None)
-        message = f"what `{started or container.image}` starts is not known here, and is not read"
+        first = (container.entrypoint or container.command or (container.image,))[0]
+        started = container.image if str(first).startswith("-") else first
+        message = f"what `{started}` starts is not known here, and is not read"
         yield NOT_READ.at(place, message, "check its Dockerfile, or name the program and its arguments", "note")
 
 

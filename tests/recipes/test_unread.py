@@ -271,3 +271,8 @@ def test_files_of_variables_are_read_or_named(tmp_path: Path) -> None:
     )
     assert found(tmp_path, "compose.yaml", text) == []
     assert found(tmp_path, "a.sh", f"docker run -p 8080:8080 --env-file llm.env {image}\n") == [(1, "LH280")]
+
+
+def test_an_image_with_the_name_of_the_server(tmp_path: Path) -> None:
+    command = "docker run --rm -p 127.0.0.1:8081:8081 llama-server:arm64 --port 8081 --hf a/b"
+    assert found(tmp_path, "a.sh", f"{command}\n") == [(1, "LH100")]
