@@ -27,7 +27,6 @@ from llamaherd.recipes.recipe import (
     NOT_AS_IT_LOOKS,
     NOT_READ,
     Recipe,
-    check_outdated_terms,
 )
 from llamaherd.text.textfile import UnreadableError, decoded, read_bytes, read_text
 
@@ -181,7 +180,7 @@ def _read(path: Path) -> Recipe:
     recipe = _with_documents(path, _of_kind(kind, path, plain), 0)
     if kind in _OF_SERVERS or (path.suffix == ".service" and re.search(r"^ExecStart", plain, re.MULTILINE)):
         recipe = _not_clean(path, plain, recipe)
-    return recipe + Recipe(tuple(check_outdated_terms(path, text)))
+    return recipe
 
 
 def _not_clean(path: Path, text: str, recipe: Recipe) -> Recipe:

@@ -599,8 +599,12 @@ def _merged(branches: list[Variables]) -> Variables:
         if all(_begins(longest, value) for value in known):
             result[name] = longest
         else:
-            word = longest[0]
-            result[name] = (Word(Text(f"${name}", (word.start,) * (len(name) + 1)), word.start, unknown=True),)
+            same = 0
+            while all(len(value) > same and value[same] == longest[same] for value in values):
+                same += 1
+            start = longest[same].start if same < len(longest) else longest[0].start
+            unknown = Word(Text(f"${name}", (start,) * (len(name) + 1)), start, unknown=True)
+            result[name] = (*longest[:same], unknown)
     return result
 
 

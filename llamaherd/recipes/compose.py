@@ -14,7 +14,17 @@ from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.inventory.yaml_file import TOO_LARGE, UNREADABLE, Document, parse_yaml
 from llamaherd.recipes import commands, compose_rules, containers, servers
 from llamaherd.recipes.commands import Document as Written
-from llamaherd.recipes.commands import Text, Word, expand, interpolated, is_veiled, positioned, unveil, word_of
+from llamaherd.recipes.commands import (
+    Position,
+    Text,
+    Word,
+    expand,
+    interpolated,
+    is_veiled,
+    positioned,
+    unveil,
+    word_of,
+)
 from llamaherd.recipes.compose_service import (
     Service,
     as_list,
@@ -29,7 +39,7 @@ from llamaherd.recipes.compose_service import (
     shares_memory,
     variables_of,
 )
-from llamaherd.recipes.containers import Container, bind_mounts
+from llamaherd.recipes.containers import Container, bind_mounts, variables_of_files
 from llamaherd.recipes.recipe import NOT_AS_IT_LOOKS, NOT_READ, OTHER_VARIABLE, Published, Recipe
 
 MOST_SERVICES = 200
@@ -113,12 +123,14 @@ class _Reader:
         environment = variables_of(declared.get("environment"))
         command, empty = self._command(service, "command", environment)
         network = service.last("network_mode")
+        folder = self.document.file.absolute().parent
+        variables, unread = variables_of_files(folder, self._files(service) if self.whole else ())
         container = Container(
             image=words[0],
             command=command,
             entrypoint=self._command(service, "entrypoint", environment)[0] if "entrypoint" in declared else None,
             ports=tuple(self._ports(service)),
-            environment=self._settings(service),
+            environment={**variables, **self._settings(service)},
             gpu=has_cards(declared),
             host_network=network[0].at("network_mode") if network and network[1] == "host" else None,
             mounts=mount_targets(declared) if service.complete else None,
@@ -130,7 +142,8 @@ class _Reader:
             gpu_ids=given_ids(declared),
             cpus=str(declared.get("cpuset", "")),
             built="build" in declared,
-            settings_elsewhere=bool(declared.get("env_file")) or not service.complete or keyed,
+            settings_elsewhere=bool(unread) or not service.complete or keyed,
+            unread=tuple(f"env_file: {name}" for name in unread),
         )
         server = containers.server_of(container)
         service = replace(service, container=container, server=server)
@@ -203,6 +216,13 @@ class _Reader:
                 text = interpolated(Text(str(value), (at,) * len(str(value))), self.outside)
                 found[str(name)] = word_of(commands.without_dollars(text), at)
         return found
+
+    def _files(self, service: Service) -> Iterator[tuple[str, Position]]:
+        """Yield the files of variables of a service."""
+        source, files = service.last("env_file") or (service.sources[-1], None)
+        for each in [files] if isinstance(files, str | dict) else as_list(files):
+            path = as_mapping(each).get("path", each)
+            yield interpolated(Text(str(path), ((1, 1),) * len(str(path))), self.outside).chars, source.at("env_file")
 
     def _ports(self, service: Service) -> Iterator[Published]:
         for source, step, port in service.items("ports"):

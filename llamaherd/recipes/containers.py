@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.engines import tagged_version
-from llamaherd.recipes.commands import Command, Position, Text, Word
+from llamaherd.recipes.commands import Command, Position, Text, Word, settings_of
 from llamaherd.recipes.memory_limits import (
     LIMIT_BELOW_HELD,
     LIMIT_BELOW_SAVED,
@@ -100,6 +100,20 @@ def mount_target(text: str) -> str | None:
     return named[1] if named else parts[1] if len(parts) > 1 else parts[0] or None
 
 
+def variables_of_files(folder: Path, named: Iterable[tuple[str, Position]]) -> tuple[dict[str, Word], tuple[str, ...]]:
+    """Return the variables of files that are in a folder, and the files that were not read."""
+    variables: dict[str, Word] = {}
+    unread: list[str] = []
+    for name, at in named:
+        try:
+            text = read_text(folder / PurePosixPath(name).name, LARGEST)
+        except (UnreadableError, ValueError):
+            unread.append(name)
+        else:
+            variables |= {key: word_at(value, at) for key, value in settings_of(text).items()}
+    return variables, tuple(unread)
+
+
 def bind_mounts(volumes: Iterable[Any]) -> tuple[Bind, ...]:
     """Return the volumes that are folders or files of the host."""
     return tuple(found for each in volumes if (found := bind_of_volume(each)))
@@ -139,6 +153,8 @@ class Container:
     """Whether the recipe builds the image itself."""
     settings_elsewhere: bool = False
     """Whether another file may set variables, and so a key."""
+    unread: tuple[str, ...] = ()
+    """The options that name files of variables which were not read, as they are written."""
     engine: EngineName | None = None
     """The engine that the recipe is about."""
     cards: int | None = None
@@ -206,7 +222,7 @@ def server_of(container: Container) -> ServerCommand | None:
         return None
     image = str(container.image)
     settled = server.kind == "vllm" or container.official or container.entrypoint is not None or container.built
-    given = server.has(*MODEL_FLAGS, *ROUTING) or {"LLAMA_ARG_MODEL", "LLAMA_ARG_HF_REPO"} & {*container.environment}
+    given = _has_model(replace(server, settings=container.environment))
     version = tagged_version(server.kind, image) or recipe_version(image)
     return replace(
         server,
@@ -218,8 +234,14 @@ def server_of(container: Container) -> ServerCommand | None:
         gpu_ids=container.gpu_ids,
         cpus=container.cpus,
         binds=container.binds,
-        dropped=server.dropped if settled or given else (*server.dropped, f"the entrypoint of {image}"),
+        dropped=(*server.dropped, *container.unread, *([] if settled or given else [f"the entrypoint of {image}"])),
     )
+
+
+def _has_model(server: ServerCommand) -> bool:
+    """Return whether a server's arguments or variables name its model, or make it a router."""
+    variables = {"LLAMA_ARG_MODEL", "LLAMA_ARG_HF_REPO", "LLAMA_ARG_MODELS_DIR", "LLAMA_ARG_MODELS_PRESET"}
+    return bool(server.has(*MODEL_FLAGS, *ROUTING) or variables & {*server.settings})
 
 
 def _server(container: Container) -> ServerCommand | None:
@@ -230,17 +252,25 @@ def _server(container: Container) -> ServerCommand | None:
     if container.command and (server := find_program(Command(container.command, given), engine)):
         return server
     words = container.command
-    if words and not container.first.startswith("-"):
+    if words and not container.first.startswith("-") and not _names_model(container):
         if not (container.official and base_name(container.first) == "server"):
             return None
         words = words[1:]
     kind: EngineName | None = "vllm" if "vllm" in container.repository else engine
-    if kind is None and (re.search(r"llama[._-]?cpp", container.repository) or _has_server_flags(words, given)):
+    if kind is None and (
+        re.search(r"(?<!o)llama[._-]?(?:cpp|server)", container.repository) or _has_server_flags(words, given)
+    ):
         kind = kind_of_program("llama-server", words, engine)
     program = _started(container) if kind != "vllm" else "vllm"
     if kind is None or program is None:
         return None
     return ServerCommand(program, kind, words[1:] if container.tool else words, container.image.start)
+
+
+def _names_model(container: Container) -> bool:
+    """Return whether the first argument of vLLM's own image is its model: the image starts `vllm serve`."""
+    flags = all(str(word).startswith("-") for word in container.command[1:2])
+    return container.repository in images.VLLM and flags and base_name(container.first) not in (*_SHELLS, "python3")
 
 
 def _has_server_flags(words: tuple[Word, ...], environment: Mapping[str, Word]) -> bool:
@@ -272,6 +302,9 @@ def check_container(file: Path, container: Container) -> Iterator[Finding]:
         return
     yield from _image(container, at_image)
     yield from _program(file, container)
+    if server and container.unread and not _has_model(server):
+        message = f"`{container.unread[0]}` is another file, whose variables are not read"
+        yield NOT_READ.at(at_image, message, "put it into the folder of this file, or check it by itself", "note")
     if ("cuda" in container.tag or container.repository in images.VLLM) and not container.gpu:
         message = "no GPU is given to this container: the engine would not see one"
         way_out = _HOW["gpu"][container.style]
@@ -288,7 +321,9 @@ def _unread(container: Container, place: Place) -> Iterator[Finding]:
     about = " ".join([str(container.image), *map(str, container.command), *map(str, container.entrypoint or ())])
     variables = " ".join([*container.environment, *map(str, container.environment.values())])
     if names_engine(about) or (container.gpu and names_engine(" ".join([variables, *(container.mounts or ())]))):
-        message = f"what `{container.image}` starts is not known here, and is not read"
+        first = (container.entrypoint or container.command or (container.image,))[0]
+        started = container.image if str(first).startswith("-") else first
+        message = f"what `{started}` starts is not known here, and is not read"
         yield NOT_READ.at(place, message, "check its Dockerfile, or name the program and its arguments", "note")
 
 

@@ -89,6 +89,7 @@ def container_of(arguments: tuple[Word, ...]) -> Container | None:
         cpus=given["--cpuset-cpus"].value if "--cpuset-cpus" in given else "",
         shares_memory=bool({"--ipc", "--shm-size"} & set(given)),
         settings_elsewhere="--env-file" in given,
+        unread=tuple(f"--env-file {each.value}" for each in options if each.name == "--env-file"),
     )
 
 

@@ -12,7 +12,15 @@ from llamaherd.diagnostics.spelling import nearest_name
 from llamaherd.inventory.yaml_file import UNREADABLE
 from llamaherd.recipes import containers, docker_run, unit_rules, unit_service, units
 from llamaherd.recipes.commands import Text, Word, positioned, unveil, word_of
-from llamaherd.recipes.containers import Container, bind_of_mount, bind_of_volume, mount_target, published_port, word_at
+from llamaherd.recipes.containers import (
+    Container,
+    bind_of_mount,
+    bind_of_volume,
+    mount_target,
+    published_port,
+    variables_of_files,
+    word_at,
+)
 from llamaherd.recipes.recipe import NOT_AS_IT_LOOKS, Recipe, engine_of
 
 _SECTION = "Container"
@@ -42,7 +50,16 @@ def check_text(file: Path, text: str) -> Recipe:
         return Recipe((UNREADABLE.at(Place(file), message, "name the image that the container is of"),))
     started = unit_rules.StartedUnit(file, unit)
     recipe += Recipe(tuple(unit_rules.check_unit(started)))
-    container = replace(_container(unit, image), engine=engine_of(text))
+    named = [(unveil(each.text), each.at) for each in unit.all("EnvironmentFile", _SECTION)]
+    variables, unread = variables_of_files(file.absolute().parent, named)
+    container = _container(unit, image)
+    container = replace(
+        container,
+        engine=engine_of(text),
+        environment={**variables, **container.environment},
+        settings_elsewhere=container.settings_elsewhere or bool(unread),
+        unread=(*container.unread, *(f"EnvironmentFile={name}" for name in unread)),
+    )
     recipe += containers.recipe_of(file, container)
     if recipe.servers or containers.is_swap(container):
         recipe += Recipe(tuple(unit_service.check_boot(started)))
@@ -92,8 +109,8 @@ def _container(unit: units.Unit, image: units.Setting) -> Container:
         shares_memory=bool(unit.value("ShmSize", _SECTION)) or extra.shares_memory,
         memory=unveil(unit.value("Memory", _SECTION)) or extra.memory,
         built=image.text.endswith((".build", ".image")),
-        settings_elsewhere=any(unit.all(key, _SECTION) for key in ("EnvironmentFile", "Secret"))
-        or extra.settings_elsewhere,
+        settings_elsewhere=bool(unit.all("Secret", _SECTION)) or extra.settings_elsewhere,
+        unread=extra.unread,
         gpu_ids=tuple(gpu_names) if "all" not in gpu_names else (),
         cards=len(gpu_names) if gpu_names and "all" not in gpu_names else extra.cards,
         cpus=extra.cpus or unit.value("AllowedCPUs") or unit.value("CPUAffinity"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from llamaherd.diagnostics.findings import Finding, Place, Rule
+from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.recipes.bash import read_commands
 from llamaherd.recipes.commands import Command, Document, Position, Word
 
@@ -26,7 +26,10 @@ OLD_NAMES = {"server": "llama-server", "main": "llama-cli"}
 SUBCOMMANDS = {"serve": "llama-server", "cli": "llama-cli", "completion": "llama-completion", "bench": "llama-bench"}
 """The commands of the program `llama` (llama.cpp app/llama.cpp:65-77)."""
 
-_NAMED = re.compile(r"(?:[a-z0-9]+[-_.])*llama[-_]server(?:[-_.](?!start|run|launch|wrapper)[a-z0-9]+)*", re.IGNORECASE)
+_NAMED = re.compile(
+    r"(?:[a-z0-9]+[-_.])*llama(?:[-_][a-z0-9]+)*[-_]server(?:[-_.](?!start|run|launch|wrapper)[a-z0-9]+)*",
+    re.IGNORECASE,
+)
 """A build of llama-server that its owner renamed, such as `ik-llama-server` and `llama-server-cuda`."""
 _FILE = re.compile(r"\.(?:sh|bash|py|service|socket|env|conf|ini|ya?ml|json|log|pid|txt)$")
 
@@ -186,12 +189,20 @@ _RELEASE_NAMED = re.compile(r"(?:checkout|switch --detach|--branch|-b)[\s=]+(?:t
 _CLONED = re.compile(r"\bgit\b[^\n|;&]*\bclone\b[^\n|;&]*")
 
 
+FORK = "a fork"
+"""The version of an engine that has flags of its own."""
+_FORKED = re.compile(r"(?:-ct[kv]d?|--cache-type-[kv](?:-draft)?)[ \t]+[\"']?turbo[2-4]\b")
+"""Types of the cache that TurboQuant's forks alone have."""
+
+
 def recipe_version(text: str) -> str:
     """Return the build or release of llama.cpp that a recipe checks out or an image's tag names; empty for none.
 
     A release's name is like that of any program: it counts where llama.cpp is all that is cloned.
     """
     text = re.sub(r"\\\r?\n", " ", text)
+    if _FORKED.search(text):
+        return FORK
     if found := _BUILD_NAMED.search(text):
         return str(found[1] or found[2])
     cloned = _CLONED.findall(text)
@@ -347,8 +358,8 @@ NAME_GONE = Rule(
     "LH140",
     "A recipe uses a name that was removed.",
     why="""
-    It may be a repository, an image, a program or an address: `ggerganov/llama.cpp`, `huggingface-cli`,
-    `./server`, `make LLAMA_CUBLAS=1`, `/v1/internal/health`.
+    It may be a repository, an image or a program: `ggerganov/llama.cpp`, `huggingface-cli`, `./server`,
+    `make LLAMA_CUBLAS=1`.
     """,
     example="""
     huggingface-cli download unsloth/Qwen3.6-35B-A3B-MTP-GGUF
@@ -429,8 +440,7 @@ BETTER_BY_RIG = Rule(
     "LH149",
     "A recipe works, and a rig has a better way.",
     why="""
-    This may be `nohup` instead of a service, power limits that last until the next boot, models on Windows'
-    disks, `llama-cli` where a server is meant, or the first of several shards.
+    This may be `nohup` instead of a service, power limits that last until the next boot, or models on Windows' disks.
     """,
     example="""
     nohup llama-server --model qwen.gguf --port 8080 &
@@ -511,28 +521,3 @@ class Recipe:
     def __add__(self, other: Recipe) -> Recipe:
         findings, servers = self.findings + other.findings, self.servers + other.servers
         return Recipe(findings, servers, self.documents + other.documents)
-
-
-_OUTDATED: tuple[tuple[re.Pattern[str], Rule, str, str], ...] = (
-    (
-        re.compile(r"/v1/internal/health\b"),
-        NAME_GONE,
-        "no engine has the path `/v1/internal/health`",
-        "request `/health`",
-    ),
-    (
-        re.compile(r"\b(?:compil|build)\w*\b[^\n]{0,60}\bMTP\b(?: build| compile)? flags", re.IGNORECASE),
-        BETTER_BY_RIG,
-        "no engine has MTP flags to be compiled with",
-        "leave them out: MTP is there in every build, and switched on when the server starts",
-    ),
-)
-
-
-def check_outdated_terms(file: Path, text: str) -> Iterator[Finding]:
-    """Yield the addresses and options in a text that no engine has."""
-    for pattern, rule, message, way_out in _OUTDATED:
-        for found in pattern.finditer(text):
-            before = text[: found.start()]
-            place = Place(file, before.count("\n") + 1, found.start() - before.rfind("\n"))
-            yield rule.at(place, message, way_out)

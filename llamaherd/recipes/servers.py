@@ -21,6 +21,7 @@ from llamaherd.engines.threads import THREAD_FOR_EACH
 from llamaherd.recipes.commands import Position, Text, Word
 from llamaherd.recipes.recipe import (
     BETTER_BY_RIG,
+    FORK,
     NAME_GONE,
     NOT_AS_IT_LOOKS,
     NOT_READ,
@@ -63,9 +64,9 @@ _STAND_IN = "4321"
 
 def check_flags(file: Path, server: ServerCommand) -> Iterator[Finding]:
     """Yield the faults of a server's arguments and variables."""
-    if forked := next((word for word in server.arguments if _OF_FORKS.fullmatch(str(word))), None):
-        message = f"`{forked}` is of a fork of {server.kind}, whose flags are unknown: the arguments are not checked"
-        yield NOT_READ.at(Place(file, *forked.start), message, "`--help` of that program lists its flags", "note")
+    if server.version == FORK or any(_OF_FORKS.fullmatch(str(word)) for word in server.arguments):
+        message = f"this is a fork of {server.kind}, whose flags are unknown: the arguments are not checked"
+        yield NOT_READ.at(Place(file, *server.start), message, "`--help` of that program lists its flags", "note")
         return
     if server.version and assumed_oldest(server):
         message = (
@@ -358,10 +359,6 @@ def check_server(file: Path, server: ServerCommand) -> Iterator[Finding]:
     yield from check_flags(file, server)
     if server.program in PORTS and not server.contained:
         yield from _open(file, server)
-    if server.program == "llama-cli" and not server.contained and server.has(*PROMPTS) is None:
-        message = "llama-cli talks to one terminal, and ends with it"
-        way_out = "llama-server takes the same flags, and serves every program by HTTP"
-        yield BETTER_BY_RIG.at(here, message, way_out)
     yield from _model(file, server)
     yield from _threads(file, server)
     named = server.has(*MODEL_FLAGS, *ROUTING)

@@ -551,8 +551,6 @@ def _until_shell(words: tuple[Word, ...]) -> tuple[Word, ...]:
 
 def _of_a_manual(finding: Finding, server: ServerCommand) -> bool:
     """Return whether a finding applies to recipes only, and not to a page that documents a program."""
-    if finding.code == BETTER_BY_RIG.code and server.program == "llama-cli":
-        return True
     return finding.code == STRAY.code and sum(str(word).isalpha() for word in server.arguments[-3:]) == 3
 
 

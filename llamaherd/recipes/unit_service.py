@@ -17,7 +17,6 @@ from llamaherd.recipes.memory_limits import (
 from llamaherd.recipes.recipe import NOT_AT_BOOT, ServerCommand
 from llamaherd.recipes.unit_rules import NEVER_STARTED, OUT_OF_SIGHT, StartedUnit, swallowed
 from llamaherd.recipes.units import Unit
-from llamaherd.text.numbers import whole_number
 
 
 def check_boot(started: StartedUnit) -> Iterator[Finding]:
@@ -25,12 +24,6 @@ def check_boot(started: StartedUnit) -> Iterator[Finding]:
     yield from _restarts(started)
     yield from _at_boot(started)
     yield from _again(started)
-
-
-def _start(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    """Yield the faults of the starts and restarts of a server."""
-    yield from check_boot(started)
-    yield from _processors(started, server)
 
 
 def _whole(started: StartedUnit) -> bool:
@@ -61,60 +54,6 @@ def _again(started: StartedUnit) -> Iterator[Finding]:
     elif restart and restart.text == "on-success":
         message = "a server that crashes stays down: `on-success` restarts it only after a clean exit"
         yield started.finding(NOT_AT_BOOT, restart.at, message, "write `Restart=on-failure`")
-
-
-FEWER_PROCESSORS = Rule(
-    "LH269",
-    "A server has more threads than its service has processors.",
-    why="`CPUAffinity=`, `AllowedCPUs=` and `CPUQuota=` limit all threads together: those that wait stop the others.",
-    example="""
-    [Unit]
-    Description=llama
-
-    [Service]
-    User=llama
-    CPUAffinity=0-7
-    ExecStart=/usr/bin/llama-server -m /srv/a.gguf --port 8080 -t 16
-    Restart=on-failure
-    RestartSec=5
-
-    [Install]
-    WantedBy=multi-user.target
-    """,
-    language="ini",
-    fix="write at most as many threads as there are processors.",
-    severity="warning",
-)
-
-
-def _processors(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
-    """Report more threads than the service may use processors: they wait for each other."""
-    threads = server.value("-t", "--threads")
-    count = whole_number(str(threads), 9999) if threads else None
-    if threads is None or count is None:
-        return
-    for key in ("CPUAffinity", "AllowedCPUs"):
-        setting = started.unit.last(key)
-        number = _counted(setting.text) if setting else 0
-        if 0 < number < count:
-            message = f"`-t {threads}` are more threads than the {number} processors of `{key}=`"
-            yield started.finding(FEWER_PROCESSORS, threads.start, message, f"write {number} at most")
-    quota = re.fullmatch(r"(\d{1,6})%", started.unit.value("CPUQuota"))
-    if quota and int(quota[1]) < 100 * count:
-        message = f"`CPUQuota={quota[0]}` stops {threads} threads for a part of every tenth of a second"
-        way_out = f"leave `CPUQuota=` out, and write `-t {max(1, int(quota[1]) // 100)}`"
-        yield started.finding(FEWER_PROCESSORS, threads.start, message, way_out)
-
-
-def _counted(text: str) -> int:
-    """Return the number of processors in a list of numbers and ranges; 0 for an invalid list."""
-    found: set[int] = set()
-    for part in re.split(r"[\s,]+", text.strip(" ,")):
-        limits = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part)
-        if limits is None:
-            return 0
-        found |= set(range(int(limits[1]), int(limits[2] or limits[1]) + 1))
-    return len(found)
 
 
 GIVEN_UP = Rule(
@@ -197,7 +136,7 @@ def check_service(started: StartedUnit, server: ServerCommand) -> Iterator[Findi
     """Yield the faults of a server's service."""
     yield from _readiness(started, server)
     yield from _paths(started, server)
-    yield from _start(started, server)
+    yield from check_boot(started)
     yield from _devices(started, server)
     yield from _locked(started, server)
     yield from _saving(started, server)

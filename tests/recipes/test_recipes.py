@@ -42,10 +42,8 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
         (19, 1, "LH101", "error", "write `--load-mode none`"),
     ],
     "build-wsl.sh": [
-        (1, 50, "LH149", "note", "leave them out: MTP is there in every build, and switched on when the server starts"),
         (2, 11, "LH140", "warning", "write `https://github.com/ggml-org/llama.cpp.git`"),
         (7, 1, "LH140", "error", "write `hf download`"),
-        (13, 30, "LH140", "error", "request `/health`"),
     ],
     "docker-compose.yml": [
         (5, 12, "LH140", "error", "write `ghcr.io/ggml-org/llama.cpp:server-cuda`, and its digest after it"),
@@ -85,7 +83,6 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
     "build-six.sh": [(4, 3, "LH133", "warning", "write `-DGGML_CUDA_FA_QUANTS=all`")],
     # One RTX 3070.
     "budget.sh": [
-        (1, 1, "LH149", "note", "llama-server takes the same flags, and serves every program by HTTP"),
         (7, 1, "LH103", "error", "write `--flash-attn on`"),
         (8, 1, "LH107", "error", "write `--op-offload` alone"),
     ],
@@ -94,7 +91,6 @@ EXPECTED: dict[str, list[tuple[int, int, str, str, str]]] = {
     # A whole article, its prose between commands.
     "article.md": [
         (9, 1, "LH147", "error", NO_VRAM),
-        (12, 6, "LH149", "note", "leave them out: MTP is there in every build, and switched on when the server starts"),
         (15, 13, "LH140", "warning", "write `https://github.com/ggml-org/llama.cpp`"),
         (16, 18, "LH130", "error", "write `-DGGML_CUDA=ON`"),
         (23, 3, "LH101", "error", "write `--load-mode none`"),

@@ -174,9 +174,7 @@ def test_a_unit_of_a_user_is_started_by_its_own_manager(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "arguments", "codes"),
     [
-        ("CPUAffinity=0-7", "-t 16", ["LH269"]),
         ("AllowedCPUs=0-3,8-11", "-t 8", []),
-        ("CPUQuota=400%", "-t 8", ["LH269"]),
         ("ProtectSystem=strict\nReadWritePaths=/srv", "--slot-save-path /srv/slots", []),
         ("ProtectSystem=full", "--slot-save-path /srv/slots", []),
     ],

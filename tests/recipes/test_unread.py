@@ -203,6 +203,15 @@ def test_a_card_that_is_full_is_reported_once_for_a_service(tmp_path: Path) -> N
 def test_flags_of_a_fork_are_not_judged(tmp_path: Path) -> None:
     text = "llama-server -m a.gguf -ctk q8_0 -ctv turbo3 --moe-cache on --host 0.0.0.0\n"
     assert found(tmp_path, "a.sh", text) == [(1, "LH280"), (1, "LH144")]
+    text = "V=turbo3\nllama-server -m a.gguf -ctv $V --moe-cache on\n"
+    assert found(tmp_path, "a.sh", text) == [(2, "LH280")]
+
+
+def test_what_all_branches_have_is_known(tmp_path: Path) -> None:
+    text = 'A=(--host 0.0.0.0)\nif [ -n "$U" ]; then A+=(-mu "$U"); else A+=(-m a.gguf); fi\nllama-server "${A[@]}"\n'
+    assert found(tmp_path, "a.sh", text) == [(2, "LH280")]
+    (server,) = understand(tmp_path / "a.sh").servers
+    assert [*map(str, server.arguments)] == ["--host", "0.0.0.0", "$A"]
 
 
 def test_a_line_of_a_unit_that_is_not_continued(tmp_path: Path) -> None:
@@ -234,3 +243,36 @@ def test_tasks_of_another_file_are_named(tmp_path: Path) -> None:
     text = "- name: llama.cpp\n  block:\n    - include_tasks: build.yml\n    - import_role: {name: gpu}\n"
     assert found(tmp_path, "main.yml", text) == [(3, "LH280"), (4, "LH280")]
     assert found(tmp_path, "main.yml", text.replace("llama", "x")) == []
+
+
+@pytest.mark.parametrize("model", ["google/gemma-3-27b", "/model"])
+def test_the_image_of_vllm_takes_a_model_without_a_flag(model: str, tmp_path: Path) -> None:
+    text = "services:\n  a:\n    image: vllm/vllm-openai:v0.33.0\n    gpus: all\n    restart: always\n"
+    text += f"    ports: ['8000:8000']\n    command: [{model}, --max-model-len, '8192']\n"
+    assert found(tmp_path, "compose.yaml", text) == [(6, "LH144")]
+    assert found(tmp_path, "compose.yaml", text.replace(model, "bash")) == [(3, "LH001")]
+
+
+def test_files_of_variables_are_read_or_named(tmp_path: Path) -> None:
+    image = "ghcr.io/ggml-org/llama.cpp:server-b11434"
+    text = (
+        f"services:\n  a:\n    image: {image}\n    restart: always\n    ports: ['8080:8080']\n    env_file: llm.env\n"
+    )
+    assert found(tmp_path, "compose.yaml", text) == [(3, "LH280")]
+    quadlet = QUADLET.format(image=image, more="PublishPort=8080:8080\nEnvironmentFile=%h/llm.env")
+    assert found(tmp_path, "a.container", quadlet) == [(4, "LH280")]
+    (server,) = understand(tmp_path / "a.container").servers
+    assert server.dropped == ("EnvironmentFile=%h/llm.env",)
+    (tmp_path / "llm.env").write_text("LLAMA_ARG_MODEL=/a.gguf\nLLAMA_ARG_CTX_SIZ=4096\n", encoding="utf-8")
+    assert found(tmp_path, "compose.yaml", text) == [(5, "LH144"), (6, "LH120")]
+    assert found(tmp_path, "a.container", quadlet) == [(5, "LH144"), (6, "LH120")]
+    (tmp_path / "llm.env").write_text(
+        "LLAMA_ARG_MODEL=/a.gguf\nLLAMA_API_KEY=f00dfeed5eed1e55f00dfeed5eed1e55\n", encoding="utf-8"
+    )
+    assert found(tmp_path, "compose.yaml", text) == []
+    assert found(tmp_path, "a.sh", f"docker run -p 8080:8080 --env-file llm.env {image}\n") == [(1, "LH280")]
+
+
+def test_an_image_with_the_name_of_the_server(tmp_path: Path) -> None:
+    command = "docker run --rm -p 127.0.0.1:8081:8081 llama-server:arm64 --port 8081 --hf a/b"
+    assert found(tmp_path, "a.sh", f"{command}\n") == [(1, "LH100")]
