@@ -196,10 +196,14 @@ def drain(inventory: Path | None, server: str, wait: int, anyway: bool) -> None:
       herd drain porch/chat
       herd drain porch/chat --wait 60s
     """
-    gateway, server = _gateway_of(inventory, server)
+    try:
+        gateway = usable_gateway(inventory)
+        hosts, server = gateway.hosts, gateway.server(server.replace("/", ".", 1))
+    except UserError as error:
+        fail(error, UNUSABLE)
     if not anyway:
         _require_others(gateway, server)
-    found = drain_server(gateway.hosts, server, wait)
+    found = drain_server(hosts, server, wait)
     if not _print_drained(server, found, waited=wait > 0):
         sys.exit(FAILED)
 
@@ -218,15 +222,6 @@ def _require_others(gateway: DeclaredGateway, server: str) -> None:
     if refused:
         echo(f"{server} was not drained\n  help: start another server, or use `--anyway`", err=True)
         sys.exit(FAILED)
-
-
-def _gateway_of(inventory: Path | None, server: str) -> tuple[DeclaredGateway, str]:
-    """Return the gateway, and its name of a server. End the program if it has no such server."""
-    try:
-        gateway = usable_gateway(inventory)
-        return gateway, gateway.server(server.replace("/", ".", 1))
-    except UserError as error:
-        fail(error, UNUSABLE)
 
 
 def _instead(gateway: DeclaredGateway, model: str) -> str:
@@ -262,8 +257,12 @@ def ready(inventory: Path | None, server: str) -> None:
     Example:
       herd ready porch/chat
     """
-    gateway, server = _gateway_of(inventory, server)
-    found = ready_server(gateway.hosts, server)
+    try:
+        gateway = usable_gateway(inventory)
+        hosts, server = gateway.hosts, gateway.server(server.replace("/", ".", 1))
+    except UserError as error:
+        fail(error, UNUSABLE)
+    found = ready_server(hosts, server)
     for rig, problem in found.items():
         echo(f"{rig}: {problem}" if problem else f"{rig}: {server} receives requests again", err=problem is not None)
     if any(found.values()):
