@@ -21,6 +21,7 @@ from llamaherd.recipes import understand
 from llamaherd.recipes.importing import differences, gpus_on_rig, keys_on_rig, rendered_server
 from llamaherd.recipes.servers import API_KEY_VARIABLES
 from llamaherd.recipes.suggestions import VISIBLE, Offer, offers_of
+from llamaherd.text.numbers import parse_duration
 from tests.support import gguf_files
 from tests.support.headers import header
 from tests.support.ours import plan
@@ -169,6 +170,9 @@ def test_a_server_has_what_the_file_has_or_a_line_says_what_differs(name: str) -
         if key.startswith("api_key"):
             given = any(each.startswith("api_key") for each in before) or API_KEY_VARIABLES & {*offer.server.settings}
             assert given or "clients need the key" in text
+        elif key == "idle.unload" and offer.server.unload_after:
+            assert offer.keys["idle"] == {"unload": f"{offer.server.unload_after}s"}
+            assert parse_duration(after[key]) == offer.server.unload_after
         elif before.get(key) != after.get(key):
             named = any(flag in text for flag in _written(flags, spellings(key, kind)))
             usual = key not in before and after[key] in ("f16", "auto", "layer", "on")
