@@ -202,11 +202,31 @@ def text_of(data: bytes | None) -> str:
 def processor_seconds(pid: int) -> float:
     """Return the seconds of processor time of all processes in the control group of a process."""
     used = 0
+    for process in _control_group(pid):
+        with suppress(OSError, ValueError, IndexError):
+            words = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            used += int(words[11]) + int(words[12])
+    return used / os.sysconf("SC_CLK_TCK")
+
+
+def waiting_seconds(pid: int) -> float:
+    """Return the seconds that threads have waited for a processor, of all processes in the control group of a process.
+
+    Of a kernel without `schedstat`, it is 0.
+    """
+    waited = 0
+    for process in _control_group(pid):
+        for thread in process.glob("task/[0-9]*/schedstat"):
+            with suppress(OSError, ValueError, IndexError):
+                waited += int(thread.read_text(encoding="utf-8").split()[1])
+    return waited / 1e9
+
+
+def _control_group(pid: int) -> Iterator[Path]:
+    """Yield the folders in /proc of all processes in the control group of a process."""
     with suppress(OSError):
         group = Path("/proc", str(pid), "cgroup").read_text(encoding="utf-8")
         for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError, ValueError, IndexError):
+            with suppress(OSError):
                 if (process / "cgroup").read_text(encoding="utf-8") == group:
-                    words = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-                    used += int(words[11]) + int(words[12])
-    return used / os.sysconf("SC_CLK_TCK")
+                    yield process

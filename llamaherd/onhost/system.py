@@ -35,6 +35,7 @@ from llamaherd.onhost.posix import (
     processor_seconds,
     sync_folder,
     text_of,
+    waiting_seconds,
 )
 
 COMMAND_SECONDS = 30
@@ -273,6 +274,9 @@ class System(Protocol):
 
     def computed(self, pid: int) -> float:
         """Return the seconds of processor time that a server has used: all in the control group of one process."""
+
+    def waited(self, pid: int) -> float:
+        """Return the seconds that a server's threads have waited for a processor, which other programs had."""
 
     def now(self) -> float:
         """Return seconds of a clock that never jumps."""
@@ -628,6 +632,10 @@ class Host:
     def computed(self, pid: int) -> float:
         """Add up processor time; see System."""
         return processor_seconds(pid)
+
+    def waited(self, pid: int) -> float:
+        """Add up the time without a processor; see System."""
+        return waiting_seconds(pid)
 
     def now(self) -> float:
         """Return monotonic seconds."""

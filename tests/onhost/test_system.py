@@ -497,6 +497,21 @@ def test_processor_time_of_a_process_and_its_control_group(host: Host) -> None:
     assert host.computed(0) == 0.0
 
 
+def test_time_that_threads_wait_for_a_processor(host: Host) -> None:
+    """Three processes on one processor: each waits for two thirds of the time."""
+    busy = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nwhile True: pass"
+    spinning = [subprocess.Popen([sys.executable, "-c", busy]) for _ in range(3)]
+    try:
+        before = host.waited(os.getpid())
+        time.sleep(1.5)
+        assert host.waited(os.getpid()) - before > 0.5
+    finally:
+        for each in spinning:
+            each.kill()
+            each.wait()
+    assert host.waited(0) == 0.0
+
+
 def test_where_the_program_is(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["0.pyz", "a"])

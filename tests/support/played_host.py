@@ -526,6 +526,10 @@ class PlayedHost:
         del pid
         return self.time
 
+    def waited(self, pid: int) -> float:
+        del pid
+        return 0.0
+
     def now(self) -> float:
         self.time += 0.01
         return self.time

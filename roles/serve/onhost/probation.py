@@ -29,6 +29,7 @@ from roles.serve.onhost.kept import (
     read_key,
     read_question,
     read_version,
+    remove_unused,
     restore_files,
 )
 from roles.serve.onhost.model import ProofQuestion, Server
@@ -43,7 +44,7 @@ SILENT = 10
 STOPPING = 180
 """Seconds for which a server may stop: systemd kills one after 90 s, and that may take some more."""
 COMPUTES = 0.1
-"""Share of one core that a working server uses at least. A hung one uses none; CUDA waits by spinning."""
+"""Share of one core that a working server uses or waits for at least. A hung one does neither; CUDA spins."""
 _MOST_OUTCOME = 400
 
 
@@ -216,13 +217,18 @@ def _probe_once(server: Server, system: System, probe: Probe) -> tuple[int, str]
     pid = inspect(server, system).pid
     key = read_key(system, question, last)
     for seconds in (SILENT, server.response_seconds):
-        before, began = system.computed(pid), system.now()
+        before, began = _demand(pid, system), system.now()
         code, why = probe(question, key=key, seconds=seconds)
         if code != NO_RESPONSE:
             return (WRONG, why.strip()) if code and why.strip() else (RESPONDS, "")
-        if system.computed(pid) - before < COMPUTES * (system.now() - began):
+        if _demand(pid, system) - before < COMPUTES * (system.now() - began):
             return NO_RESPONSE, f"it hangs: it did not respond within {seconds} s, and computed nothing"
     return RESPONDS, ""
+
+
+def _demand(pid: int, system: System) -> float:
+    """Return the seconds that a server has computed, or would have if other programs had left it a processor."""
+    return system.computed(pid) + system.waited(pid)
 
 
 def replaced(server: Server, system: System) -> bool:
@@ -263,6 +269,8 @@ def roll_back(servers: Sequence[Server], failed: Server, why: str, system: Syste
                 clear_untried(system, each.kept)
         for each, _ in versions:
             system.remove(f"{each.kept}/before")
+            if not problems:
+                remove_unused(system, each.kept)
         names = " and ".join(each.service for each, before in versions if before)
         outcome = f"{names} serves again as before, after {system.now() - began:.0f} s: {failed.service} failed, {why}"
         outcome = "; ".join(problems) or outcome

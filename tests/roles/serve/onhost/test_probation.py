@@ -40,6 +40,9 @@ class Watched(PlayedHost):
     unit: Callable[[float], str] = lambda _: UP
     responses: Callable[[float], tuple[int, str]] = lambda _: (0, "")
     cpu: float = 0.0
+    """Processors that it uses."""
+    others: float = 0.0
+    """Processors that it waits for."""
     probes: int = 0
     restored: bool = False
     starts: bool = True
@@ -83,6 +86,10 @@ class Watched(PlayedHost):
     def computed(self, pid: int) -> float:
         del pid
         return self.cpu * self.time
+
+    def waited(self, pid: int) -> float:
+        del pid
+        return self.others * self.time
 
 
 def server(name: str = "chat") -> Server:
@@ -155,6 +162,7 @@ def test_a_server_that_ends_is_rolled_back_within_a_second(at: float, text: str)
     assert (tried, why[:8]) == ("try", "it ended")
     assert not on.entry(f"{KEPT}/llama-chat/untried")
     assert on.target(f"{KEPT}/llama-chat/last") == "a"
+    assert sorted(on.names(f"{KEPT}/llama-chat")) == ["a", "last"]
     assert "serves again as before" in on.log[-1]
 
 
@@ -263,6 +271,13 @@ def test_a_server_that_hangs_is_rolled_back() -> None:
 def test_a_server_that_is_busy_with_its_clients_stays() -> None:
     """Its slots are taken, so it responds to no probe; but it computes."""
     on = host(responses=lambda _: (3, "no response"), cpu=0.9)
+    assert watched(on) == ""
+    assert not is_restored(on)
+
+
+def test_a_server_that_gets_no_processor_stays() -> None:
+    """Other programs have all of them: it waits."""
+    on = host(responses=lambda _: (3, "no response"), cpu=0.02, others=1.5)
     assert watched(on) == ""
     assert not is_restored(on)
 
