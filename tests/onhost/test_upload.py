@@ -36,13 +36,13 @@ class UploadHost(ServiceHost):
 
     meanwhile: Callable[[int], object] = lambda _: None
     """Is called with the seconds that this run has waited. If it returns a true value, the controller ends."""
-    waited: int = 0
+    seconds_waited: int = 0
 
     def next_line(self, seconds: float) -> str | None:
         """Wait, as long as the controller sends no line and does not end."""
         self.time += seconds
-        self.waited += 1
-        ends = self.meanwhile(self.waited)
+        self.seconds_waited += 1
+        ends = self.meanwhile(self.seconds_waited)
         return "" if ends else None
 
 
@@ -230,7 +230,7 @@ def test_a_file_that_was_sent_and_is_gone_is_sent_again() -> None:
 
     host.meanwhile = other
     receive(GIVEN, host)
-    assert host.waited == 2 + ADMIT_SECONDS
+    assert host.seconds_waited == 2 + ADMIT_SECONDS
     assert host.values == [0]
     assert (host.files.pop("/model").text, arrived(host)) == ("x", True)
 
@@ -241,7 +241,7 @@ def test_a_run_that_sends_nothing_is_given_up() -> None:
         "another run sends this file to this host, and has sent nothing for 150 s: 10 of 10000000 bytes have arrived",
         FIX,
     )
-    assert 148 <= host.waited <= 151
+    assert 148 <= host.seconds_waited <= 151
     assert (host.files[PART].text, host.values) == ("x" * 10, [])
 
 
@@ -267,7 +267,7 @@ def test_a_controller_that_ends_waits_no_longer(where: str) -> None:
     else:
         host.meanwhile = lambda second: second == 3
     assert failure(host)[0] == "the connection ended while another run sent this file"
-    assert host.waited == 3
+    assert host.seconds_waited == 3
     assert not host.values
 
 
