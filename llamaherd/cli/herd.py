@@ -112,8 +112,7 @@ MODULES: Mapping[str, str] = {
     "stop": "servers",
     "start": "servers",
     "restart": "servers",
-    "pause": "servers",
-    "resume": "servers",
+    "resume": "pause",
 }
 """The modules of commands that share one. Other commands have a module of their name."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from llamaherd.cli.chat import target_and_prompt
+from llamaherd.cli.chat_session import target_and_prompt
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Rig
 from tests.bench.played import END, PLAIN, Part, Played, delta, event, last

@@ -19,7 +19,9 @@ from typing import Any
 import pytest
 import yaml
 
-from llamaherd.cli.servers import ControlOptions, local_end, result_line, seconds_until
+from llamaherd.cli.control import local_end, result_line
+from llamaherd.cli.pause import seconds_until
+from llamaherd.cli.servers import ControlOptions
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.document import decode
 from llamaherd.onhost.server_control import ControlInput, ServerResult

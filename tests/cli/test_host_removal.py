@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from llamaherd.cli.down import Removal, grouped_by_folder, show_removal
+from llamaherd.cli.host_removal import Removal, grouped_by_folder, show_removal
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import DEFAULT_STORE, SET_ASIDE, STATE
 from llamaherd.onhost.uninstall import Installed

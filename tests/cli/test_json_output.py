@@ -92,7 +92,7 @@ def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("TOM_KEY", "canary")
     # The runner's stdin is no file.
-    monkeypatch.setattr("llamaherd.cli.chat.with_piped_text", lambda prompt: prompt)
+    monkeypatch.setattr("llamaherd.cli.chat_session.with_piped_text", lambda prompt: prompt)
     rig = changed(cpu_rig(), {"connect": {"host": "127.0.0.1", "port": 9}})
     (tmp_path / "fleet.yaml").write_text(FLEET)
     (tmp_path / "box.yaml").write_text(json.dumps(rig))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from llamaherd.cli.logs import json_line, log_line
+from llamaherd.cli.server_logs import json_line, log_line
 from llamaherd.cli.targets import Target
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.cli import upgrade
+from llamaherd.cli import version_moves
 from llamaherd.pipeline.load import read_lock
 from tests.support.moving_versions import REPO, MovingVersions, moving_versions
 
@@ -103,7 +103,7 @@ def test_a_lock_that_another_run_writes_during_the_question_stays(
 ) -> None:
     world.release()
     before = world.file.read_text()
-    monkeypatch.setattr(upgrade, "confirm_write", lambda *_: world.herd("lock", "--upgrade", "gemma"))
+    monkeypatch.setattr(version_moves, "confirm_write", lambda *_: world.herd("lock", "--upgrade", "gemma"))
     ended = world.herd("upgrade", "main", "--yes", "--no-apply")
     assert ended.exit_code == 1, ended.output
     assert "herd.lock was changed by another program meanwhile" in ended.output
