@@ -56,6 +56,8 @@ _NEW_ENGINES: Mapping[str, tuple[str, Keys]] = {
     "vllm": ("vllm", {"kind": "vllm", "image": PUBLISHED["vllm"]}),
 }
 """The name and the keys of an engine of each kind that is added to a rig without one."""
+_LLAMA_SWAP = "swap"
+"""A name that is not given: its unit would replace `llama-swap.service`, which usually runs llama-swap itself."""
 _MOST_SHOWN = 8
 _CANNOT_SWAP = frozenset((CONTRADICTS_GROUP.code, CANNOT_SWAP.code))
 """The codes of instances that cannot be in one group."""
@@ -416,7 +418,7 @@ class _Import:
         """Declare the instances on the rig as far as the file decides on them."""
         rig, names = self.target.rig, self._named_in_rig()
         cards = rig.gpus.cards if rig.gpus else {}
-        taken, ports = {*rig.instances, *rig.servers}, {each.port for each in rig.instances.values()}
+        taken, ports = {*rig.instances, *rig.servers, _LLAMA_SWAP}, {each.port for each in rig.instances.values()}
         for offer in self.source.offers:
             keys = offer.keys
             name = free_name(offer.name, taken)
@@ -461,7 +463,7 @@ class _Import:
             if each.offer.server.group:
                 same = (each.offer.server.group, *(repr(each.keys.get(key)) for key in ALIKE if key != "port"))
                 alike.setdefault(same, []).append(each)
-        names = [each.name for each in self.imported]
+        names = [_LLAMA_SWAP, *(each.name for each in self.imported)]
         for (group, *_), members in alike.items():
             if len(members) > 1:
                 name = free_name(slug(group), {*names, *self.target.rig.instances, *self.target.rig.servers})

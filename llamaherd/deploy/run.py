@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
@@ -164,7 +165,10 @@ def _limits() -> tuple[str, ...]:
 
 def load_pyinfra() -> None:
     """Load pyinfra's command. It replaces functions of the standard library that wait: no thread may wait now."""
-    import_module("pyinfra_cli.main")
+    with warnings.catch_warnings():
+        # A run that has locked something has loaded ssl. It queries no server by TLS from now on.
+        warnings.filterwarnings("ignore", "Monkey-patching ssl")
+        import_module("pyinfra_cli.main")
 
 
 @dataclass(frozen=True)

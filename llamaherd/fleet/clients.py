@@ -355,7 +355,7 @@ def _curl(facts: ClientFacts) -> ClientConfig:
         f"    curl -sS{trusts} -H @- -H 'Content-Type: application/json' -d {sh(json.dumps(body))} \\",
         f"    {sh(f'{facts.url}/v1/chat/completions')}",
     ]
-    return ClientConfig("\n".join([*lines, ""]), "a shell")
+    return ClientConfig("\n".join([*lines, ""]), "a shell script")
 
 
 def _json(value: Any) -> str:

@@ -110,7 +110,7 @@ class _Reader:
         return replace(
             server,
             served_as=name,
-            group=(mine or "swap") if swaps else "",
+            group=(mine or "models") if swaps else "",
             alone=alone,
             unload_after=time if isinstance(time, int) and time > 0 else None,
             dropped=(*server.dropped, *rest),

@@ -142,10 +142,20 @@ def test_models_of_llama_swap_become_a_group(fleet: Path) -> None:
     assert ended.exit_code == 0, ended.output
     found = instances(fleet)
     assert [*found] == ["big", "small-one"]
-    assert {(each["group"], each["port"]) for each in found.values()} == {("swap", 8080)}
+    assert {(each["group"], each["port"]) for each in found.values()} == {("models", 8080)}
     assert found["big"]["idle"] == {"unload": "300s"}
     assert any("`aliases:` is not carried over" in line for line in comments(fleet))
     assert not any("--sleep-idle-seconds" in line for line in comments(fleet)), "`ttl` is carried over"
+
+
+def test_no_unit_replaces_that_of_llama_swap(fleet: Path) -> None:
+    """The unit of a group `swap` would be `llama-swap.service`."""
+    named = f"{SWAP}groups: {{swap: {{members: [big, Small One]}}}}\n"
+    ended = imported(
+        fleet, "config.yaml", named, "--model", f"big={REPO}:Q4_K_M", "--model", f"small-one={MOE}", "--yes"
+    )
+    assert ended.exit_code == 0, ended.output
+    assert {each["group"] for each in instances(fleet).values()} == {"swap-2"}
 
 
 def test_models_of_llama_swap_keep_the_names_that_clients_request(fleet: Path) -> None:

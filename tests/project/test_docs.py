@@ -48,6 +48,7 @@ OF_FLEETS_FILE = (GATEWAY, MONITORING, CHAT, ADDRESS, *HOWTOS)
 README, ARCHITECTURE, INVENTORY, FLEET = (
     ROOT / name for name in ("README.md", "docs/architecture.md", "docs/inventory.md", "docs/fleet.md")
 )
+HOUSEHOLD, MOVE = ROOT / "docs/tutorial_household.md", ROOT / "docs/tutorial_move.md"
 CONTRIBUTING, GLOSSARY = ROOT / "CONTRIBUTING.md", ROOT / "docs/glossary.md"
 PAGES = sorted([README, CONTRIBUTING, *(ROOT / "docs").rglob("*.md")])
 RIGS = sorted((ROOT / "inventory/examples").glob("*.yaml"))
@@ -175,7 +176,8 @@ def examples() -> list[Any]:
     return [
         pytest.param(page, block, id=f"{page.stem}-{number}")
         for page in PAGES
-        if page not in (FLEET, *OF_FLEETS_FILE) and page.stem not in rules() and page.parent.name != "rigs"
+        if page not in (FLEET, HOUSEHOLD, MOVE, *OF_FLEETS_FILE)
+        if page.stem not in rules() and page.parent.name != "rigs"
         for number, block in enumerate(blocks(text_of(page), "yaml"))
     ]
 
@@ -193,12 +195,30 @@ def test_files_of_a_fleet_load(tmp_path: Path) -> None:
     for name, text in fleet_files({"duo": render("scaffold/example.yaml.j2", rig="duo")}).items():
         if name.endswith(".yaml"):
             (tmp_path / name).write_text(text, encoding="utf-8")
-    for block in blocks(text_of(FLEET), "yaml"):
-        if named := re.match(r"# (\w+\.yaml)\n", block):
-            (tmp_path / named[1]).write_text(block, encoding="utf-8")
+    written_files(FLEET, tmp_path)
     fleet, found = examine_fleet(tmp_path)
     assert [str(each) for each in found if each.severity == "error"] == []
     assert set(fleet.rigs) == {"duo", "twin"}
+
+
+def written_files(page: Path, folder: Path) -> list[Path]:
+    """Write the YAML blocks of a page that begin with the name of a file, and return the files."""
+    found = []
+    for block in blocks(text_of(page), "yaml"):
+        if named := re.match(r"# (\S+)\n", block):
+            found.append(folder / named[1])
+            found[-1].write_text(block, encoding="utf-8")
+    return found
+
+
+def test_files_of_tutorials_load(tmp_path: Path) -> None:
+    assert len(written_files(HOUSEHOLD, tmp_path)) == 3
+    fleet, found = examine_fleet(tmp_path)
+    assert [str(each) for each in found if each.severity == "error"] == []
+    assert set(fleet.rigs) == {"attic", "porch"}
+    for file in written_files(MOVE, tmp_path):
+        assert recipes.is_recipe(file)
+        assert [str(each) for each in recipes.examine(file) if each.severity == "error"] == []
 
 
 # --- keys ----------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def test_models_are_offered_as_a_group(tmp_path: Path) -> None:
     shown = inventory_fragment(tmp_path / "config.yaml", understand(tmp_path / "config.yaml").servers)
     instances = yaml.safe_load(shown)["instances"]
     assert [*instances] == ["qwen", "llama", "remote"]
-    assert {(each["group"], each["port"]) for each in instances.values()} == {("swap", 10001)}
+    assert {(each["group"], each["port"]) for each in instances.values()} == {("models", 10001)}
     assert instances["qwen"]["idle"] == {"unload": "300s"}
 
 

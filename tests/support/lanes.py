@@ -18,6 +18,8 @@ from llamaherd.cli.herd import MODULES
 
 ROOT = Path(__file__).resolve().parents[2]
 BOX = ROOT / "tests" / "box"
+PAGES = tuple((ROOT / "docs").glob("tutorial*.md"))
+"""The pages whose commands lanes run: a lane's tests name each by its file's name."""
 PASSED = BOX / "PASSED"
 """The newest commit on which all lanes have passed, or those that had changed since the one before it."""
 OPTIONAL = {
@@ -65,7 +67,7 @@ def touches(file: str, lane: str) -> bool:
     """Return whether a changed file can change what a lane's tests find."""
     if file in imported_by_tests(lane):
         return True
-    if file.startswith(f"tests/box/{lane}/"):
+    if file.startswith(f"tests/box/{lane}/") or ROOT / file in pages(lane):
         return True
     if file.startswith(NO_HOST) or ("/" not in file and file.endswith(".md")):
         return False
@@ -99,6 +101,23 @@ def sources(lane: str) -> tuple[Path, ...]:
 
 
 @cache
+def pages(lane: str) -> frozenset[Path]:
+    """Return the tutorials that a lane's tests name."""
+    return frozenset(page for page in PAGES if page.stem in strings(lane))
+
+
+@cache
+def strings(lane: str) -> frozenset[str]:
+    """Return the strings in a lane's sources."""
+    return frozenset(
+        node.value
+        for file in sources(lane)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+@cache
 def imported_by_tests(lane: str) -> frozenset[str]:
     """Return the same as paths from the root."""
     return frozenset(file.relative_to(ROOT).as_posix() for file in sources(lane))
@@ -106,22 +125,16 @@ def imported_by_tests(lane: str) -> frozenset[str]:
 
 @cache
 def words(lane: str) -> frozenset[str]:
-    """Return the words in a lane's sources."""
-    texts = (file.read_text(encoding="utf-8") for file in sources(lane))
+    """Return the words in a lane's sources and pages."""
+    texts = (file.read_text(encoding="utf-8") for file in (*sources(lane), *pages(lane)))
     return frozenset(word for text in texts for word in re.findall(r"[a-z]+", text))
 
 
 @cache
 def commands_of(lane: str) -> frozenset[str]:
-    """Return the strings in a lane's sources that can be `herd` commands: whole ones, and words behind `herd`."""
-    texts = {
-        node.value
-        for file in sources(lane)
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-    behind = {word for text in texts for word in re.findall(r"\bherd ([a-z]+)", text)}
-    return frozenset(texts | behind)
+    """Return what can be a `herd` command: strings in a lane's sources, and words behind `herd` there and in pages."""
+    texts = strings(lane) | {page.read_text(encoding="utf-8") for page in pages(lane)}
+    return texts | {word for text in texts for word in re.findall(r"\bherd ([a-z]+)", text)}
 
 
 @cache
