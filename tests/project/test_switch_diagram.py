@@ -23,7 +23,8 @@ def test_the_page_of_the_switch_has_the_diagram_and_the_table() -> None:
 
 def test_the_architecture_has_the_drawing_of_the_packages() -> None:
     page = ARCHITECTURE.read_text(encoding="utf-8")
-    before, _, rest = page.partition("```mermaid\nflowchart TD\n")
+    before, found, rest = page.partition("```mermaid\nflowchart TD\n    cli([cli])\n")
+    assert found
     expected = f"{before}```mermaid\n{drawing()}\n```{rest.partition('```')[2]}"
     if os.environ.get("REWRITE_GOLDEN"):
         ARCHITECTURE.write_text(expected, encoding="utf-8")
