@@ -45,6 +45,6 @@ def test_each_command_prints_what_the_page_shows(bench: Bench, tmp_path: Path) -
     page = [step for step in steps("tutorial") if step.heading not in ELSEWHERE]
     assert len(page) > 10
     with terminal(tmp_path, environment) as typed:
-        assert typed.prints("herd -i inventory up --yes >/dev/null && echo ready") == "ready\n"
+        assert typed.prints("herd -i inventory up --yes && echo ready").endswith("ready\n")
         for step in page:
             typed.follows(step)
