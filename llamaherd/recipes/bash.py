@@ -38,6 +38,8 @@ _SECONDS, _CHUNK = 1.0, 2048
 """The seconds that the grammar may take for one text, as some texts without sense take minutes; bytes of one step."""
 _MOST_STEPS, _MOST_ROUNDS, _DEEPEST = 8000, 64, 8
 """The most statements in all, rounds of one loop, and calls in calls."""
+_MOST_SOURCED = 16
+"""The most files that one script reads by `source`."""
 _PLACEHOLDER = re.compile(r"<[A-Za-z](?:[^<>\n|&;]*[^<>\n|&; ])?>|\[--?[A-Za-z][^\[\]\n]*\]")
 """`<model>` and `[--port PORT]`, as pages have them; to a shell the first is two redirections."""
 _PROMPT = re.compile(r"^[ \t]*(?:\S+@\S+[$#%]|[$%])[ \t]+(?=\S)", re.MULTILINE)
@@ -99,6 +101,7 @@ class _Shell(Expander):
     local: list[str] = field(default_factory=list)
     depth: int = 0
     steps: int = 0
+    sourced: int = 0
     commands: list[Command] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)
     broken: list[Position] = field(default_factory=list)
@@ -479,8 +482,14 @@ class _Shell(Expander):
     def _source(self, word: Word) -> None:
         """Read what another file sets. Its characters stand where the file is named."""
         text = self.beside(str(word).rpartition("/")[2])
-        inner = _Shell(Text(text, (word.start,) * len(text)), self.variables)
+        if not text:
+            return
+        self.sourced += 1
+        if self.sourced > _MOST_SOURCED:
+            raise _EnoughError
+        inner = _Shell(Text(text, (word.start,) * len(text)), self.variables, steps=self.steps)
         inner.read()
+        self.steps = inner.steps
         self.variables = inner.variables
         self.commands += [command for command in inner.commands if not command.words]
 

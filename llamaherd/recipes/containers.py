@@ -100,11 +100,17 @@ def mount_target(text: str) -> str | None:
     return named[1] if named else parts[1] if len(parts) > 1 else parts[0] or None
 
 
+MOST_FILES = 16
+"""The most files of variables of one container or unit that are read."""
+
+
 def variables_of_files(folder: Path, named: Iterable[tuple[str, Position]]) -> tuple[dict[str, Word], tuple[str, ...]]:
     """Return the variables of files that are in a folder, and the files that were not read."""
     variables: dict[str, Word] = {}
     unread: list[str] = []
-    for name, at in named:
+    for count, (name, at) in enumerate(dict(named).items()):
+        if count == MOST_FILES:
+            return variables, (*unread, name)
         try:
             text = read_text(folder / PurePosixPath(name).name, LARGEST)
         except (UnreadableError, ValueError):

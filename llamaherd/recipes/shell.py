@@ -397,7 +397,7 @@ class Reader:
         """Return the recipe of a systemd unit: no shell reads its lines."""
         unit = units.read_unit(text)
         settings = units.unit_environment(unit)
-        for named in unit.all("EnvironmentFile"):
+        for named in [*unit.all("EnvironmentFile")][: containers.MOST_FILES]:
             path = unveil(named.text).lstrip("-")
             written = self.files[path].chars if path in self.files else self.beside(base_name(path))
             for name, value in settings_of(written).items():

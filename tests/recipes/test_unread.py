@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.recipes import examine, understand
+from llamaherd.recipes.containers import variables_of_files
 from llamaherd.recipes.servers import known_arguments
 
 SERVED = "-m /models/a.gguf -c 4096 --port 8081"
@@ -65,6 +66,23 @@ def found(folder: Path, name: str, text: str) -> list[tuple[int, str]]:
 )
 def test_what_is_not_read_is_named(name: str, text: str, expected: list[tuple[int, str]], tmp_path: Path) -> None:
     assert found(tmp_path, name, text) == expected
+
+
+def test_a_script_reads_a_bounded_number_of_files(tmp_path: Path) -> None:
+    (tmp_path / "other.sh").write_text("A=1\n", encoding="utf-8")
+    start = f"llama-server {SERVED} $A\n"
+    assert (17, "LH280") not in found(tmp_path, "a.sh", ". other.sh\n" * 16 + start)
+    assert found(tmp_path, "a.sh", ". other.sh\n" * 17 + start) == [(17, "LH280")]
+
+
+def test_a_container_reads_a_bounded_number_of_files(tmp_path: Path) -> None:
+    for number in range(18):
+        (tmp_path / f"{number}.env").write_text(f"A{number}=1\n", encoding="utf-8")
+    named = [(f"{number}.env", (1, 1)) for number in range(18)]
+    variables, unread = variables_of_files(tmp_path, named[:1] * 5000 + named[:16])
+    assert (len(variables), unread) == (16, ())
+    variables, unread = variables_of_files(tmp_path, named)
+    assert (len(variables), unread) == (16, ("16.env",))
 
 
 @pytest.mark.parametrize(
