@@ -34,9 +34,10 @@ def _requirement(extra: str) -> str:
     url = source.get("url", "")
     if url.startswith("file:"):
         editable = "-e " if source.get("dir_info", {}).get("editable") else ""
-        return f"{editable}'{unquote(urlsplit(url).path)}[{extra}]'"
+        return editable + shlex.quote(f"{unquote(urlsplit(url).path)}[{extra}]")
     kind = source.get("vcs_info", {}).get("vcs", "")
-    return f"'llamaherd[{extra}] @ {f'{kind}+' if kind else ''}{url}'" if url else f"'llamaherd[{extra}]'"
+    origin = f" @ {kind}+{url}" if kind else f" @ {url}" if url else ""
+    return shlex.quote(f"llamaherd[{extra}]{origin}")
 
 
 def _source() -> dict[str, Any]:

@@ -16,6 +16,7 @@ SOURCES = {
     "a folder": (FOLDER, "'/home/tom/my clones/llamaherd[report]'"),
     "a checkout": (FOLDER | {"dir_info": {"editable": True}}, "-e '/home/tom/my clones/llamaherd[report]'"),
     "a wheel": ({"url": "file:///tmp/llamaherd-9-py3-none-any.whl"}, "'/tmp/llamaherd-9-py3-none-any.whl[report]'"),
+    "a folder with a quote": ({"url": "file:///home/o'brien/herd"}, "'/home/o'\"'\"'brien/herd[report]'"),
     "git": (
         {"url": "https://git.lan/llamaherd", "vcs_info": {"vcs": "git", "commit_id": "1"}},
         "'llamaherd[report] @ git+https://git.lan/llamaherd'",
