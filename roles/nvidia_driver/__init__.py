@@ -130,13 +130,13 @@ def _driver(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
         f"nvidia-smi shows {len(state.gpus.shown)}" if state.gpus.shown else state.driver.problem or state.gpus.problem
     )
     installed = state.driver.version(plan.driver.library) if plan.driver else None
-    told = (
+    signs = (
         f"{state.driver.loaded} is loaded" if state.driver.loaded else "",
         f"{installed} is installed" if installed else "",
         f"GPUs are bound to {comma_list(bound)}" if bound else "",
         shown,
     )
-    found = "; ".join(filter(None, told)) or "none"
+    found = "; ".join(filter(None, signs)) or "none"
     wanted = f"{plan.driver.wanted}, {plan.driver.modules}" if plan.driver else "nvidia"
     if not state.system.machine.nouveau or "nvidia" in bound:
         yield PreflightRow("driver", found, wanted)
