@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 from pydantic import ValidationError
 
-from llamaherd.checks.groups import ALIKE, CANNOT_SWAP, CONTRADICTS_GROUP
+from llamaherd.checks.references import ALIKE, CANNOT_SWAP, CONTRADICTS_GROUP
 from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, fail, print_findings, read_or_exit
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.file_edits import confirm_write, print_edit, resolved_lock_or_exit, write_edits

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from llamaherd.gguf.header import Header, spread, tensor_bytes
-from llamaherd.gguf.layers import BERT, LOGITS_FOR_CHAT, ROTATED, WITHOUT_LOGITS, Layer
+from llamaherd.gguf.header import BERT, LOGITS_FOR_CHAT, ROTATED, WITHOUT_LOGITS, Header, Layer, spread, tensor_bytes
 from llamaherd.memory.layout import Layout
 from llamaherd.memory.placement import HOST, Placement
 

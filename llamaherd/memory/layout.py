@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import floor
 
-from llamaherd.gguf.header import Header, spread, tensor_bytes
-from llamaherd.gguf.layers import WITHOUT_OUTPUT, Layer
+from llamaherd.gguf.header import WITHOUT_OUTPUT, Header, Layer, spread, tensor_bytes
 from llamaherd.memory.placement import HOST, Placement, single
 
 

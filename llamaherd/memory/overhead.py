@@ -6,8 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from llamaherd.engines import SIZED, is_on
-from llamaherd.gguf.header import BLOCKS, Header, TensorGroup, spread, tensor_bytes
-from llamaherd.gguf.layers import LOGITS_FOR_CHAT, WITHOUT_LOGITS, Layer
+from llamaherd.gguf.header import (
+    BLOCKS,
+    LOGITS_FOR_CHAT,
+    WITHOUT_LOGITS,
+    Header,
+    Layer,
+    TensorGroup,
+    spread,
+    tensor_bytes,
+)
 from llamaherd.inventory.schema import Cpu, Engine
 from llamaherd.memory.compute import head_width
 from llamaherd.memory.layout import INPUT, lay_out, places_of

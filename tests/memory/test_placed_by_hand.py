@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.memory import check_memory as memory_check
-from llamaherd.checks.memory import check_uncounted_memory
+from llamaherd.checks.placement import check_memory as memory_check
+from llamaherd.checks.placement import check_uncounted_memory
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig

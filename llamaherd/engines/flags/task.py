@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from llamaherd.diagnostics.findings import Rule
 from llamaherd.engines.flags.effective import Conflict, EffectiveOptions, ServerContext
-from llamaherd.gguf.header import Header
-from llamaherd.gguf.layers import WITHOUT_CACHE, WITHOUT_LOGITS
+from llamaherd.gguf.header import WITHOUT_CACHE, WITHOUT_LOGITS, Header
 from llamaherd.inventory.schema import Task
 
 __all__ = [
