@@ -8,8 +8,8 @@ from itertools import combinations, product
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.engines.flags.conflicts import TOO_MANY_THREADS
-from llamaherd.engines.threads import SMALL, THREAD_FOR_EACH, best_threads
 from llamaherd.inventory.schema import Card
+from llamaherd.memory.facts import SMALL, THREAD_FOR_EACH, best_threads
 from llamaherd.reference.cards import BOARD_WATTS, CARDS, OTHER_SIZES, pci_address
 from llamaherd.text.numbers import show_mib
 

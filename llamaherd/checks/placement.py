@@ -16,11 +16,9 @@ from llamaherd.engines.flags.effective import Option
 from llamaherd.engines.flags.placement import NO_SPLIT
 from llamaherd.inventory.schema import Engine, Instance
 from llamaherd.memory.compute import output_bytes
-from llamaherd.memory.explicit_flags import UncountedError, uncounted_option
 from llamaherd.memory.facts import InstanceFacts, Sized
-from llamaherd.memory.instances import SYSTEM_RAM, usable_bytes
-from llamaherd.memory.layout import places_of
-from llamaherd.memory.placement import HOST
+from llamaherd.memory.instances import SYSTEM_RAM, UncountedError, uncounted_option, usable_bytes
+from llamaherd.memory.placement import HOST, places_of
 from llamaherd.memory.suggestions import growth_that_fits, suggest_changes
 from llamaherd.text.numbers import show_mib
 

@@ -30,7 +30,7 @@ from llamaherd.inventory.schema.software import PUBLISHED
 from llamaherd.inventory.settings import text_with_comments, text_with_entries, text_with_value
 from llamaherd.lock import Lock, LockedModel, hub
 from llamaherd.memory.facts import RigFacts
-from llamaherd.memory.proposal import largest_context, propose_placement
+from llamaherd.memory.suggestions import largest_context, propose_placement
 from llamaherd.pipeline.discovery import SUFFIXES
 from llamaherd.pipeline.fleet_files import Survey, choose_rigs, survey_fleet
 from llamaherd.pipeline.load import inventory_folder, inventory_path, read_lock

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from llamaherd.gguf.header import ROLLBACK, Header, Layer, layer_doubts
 from llamaherd.memory.compute import compute_bytes, draft_compute_bytes
-from llamaherd.memory.layout import Layout, lay_out, shared_bytes
-from llamaherd.memory.placement import HOST, KV_TYPES, Placement, row_bytes
+from llamaherd.memory.placement import HOST, KV_TYPES, Layout, Placement, lay_out, row_bytes, shared_bytes
 
 
 @dataclass(frozen=True)

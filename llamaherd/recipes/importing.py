@@ -22,9 +22,8 @@ from llamaherd.engines.flags.overrides import Override
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Card
 from llamaherd.inventory.schema.key_flags import IK, LLAMA, VLLM, number
-from llamaherd.memory.explicit_flags import MOVING, with_explicit_flags
 from llamaherd.memory.facts import RigFacts
-from llamaherd.memory.instances import experts_on_cpu
+from llamaherd.memory.instances import MOVING, experts_on_cpu, with_explicit_flags
 from llamaherd.memory.placement import Placement
 from llamaherd.plan.devices import server_environment
 from llamaherd.recipes.recipe import ServerCommand

@@ -9,14 +9,13 @@ from pathlib import Path, PurePosixPath
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines import DIALECTS, TRAITS, Dialect, Server, flags_of, listens_on, on_host_network
-from llamaherd.engines.divergence import words_as_served
 from llamaherd.engines.flags.task import server_task
 from llamaherd.engines.llama_cpp import NotRoutedError, router_arguments, router_preset
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Gate, Instance, Rig
 from llamaherd.layout import KEYS, LIBEXEC, PRESETS, container_user, service_of, unit_user
 from llamaherd.lock.apply import NotLockedError
-from llamaherd.memory.divergence import readings
+from llamaherd.memory.divergence import readings, words_as_served
 from llamaherd.memory.facts import InstanceFacts, RigFacts
 from llamaherd.memory.instances import experts_on_cpu
 from llamaherd.plan import (

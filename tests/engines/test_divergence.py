@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from llamaherd.engines import DIALECTS, TRAITS
-from llamaherd.engines.divergence import (
+from llamaherd.engines.flags.definitions import assumed
+from llamaherd.memory.divergence import (
     KEPT,
     Pass,
     compared_arguments,
@@ -15,7 +16,6 @@ from llamaherd.engines.divergence import (
     run_bytes,
     words_with_cache,
 )
-from llamaherd.engines.flags.definitions import assumed
 from tests.engines.test_engines import K2, TWO, K, server
 
 OF = Pass(8192, 2, 512, "/text", "/logits")
