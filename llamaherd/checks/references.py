@@ -11,7 +11,7 @@ from llamaherd.diagnostics.findings import Edit, Finding, Rule
 from llamaherd.diagnostics.spelling import misspelled_name, one_slip
 from llamaherd.engines import TRAITS, CommandLine
 from llamaherd.engines.flags.definitions import Catalogue
-from llamaherd.engines.flags.drafting import NO_MTP
+from llamaherd.engines.flags.task import NO_MTP
 from llamaherd.engines.llama_cpp import ROUTED_SINCE, ROUTER_FLAGS, NotRoutedError, router_section
 from llamaherd.inventory.exact_edits import value_edit
 from llamaherd.inventory.schema import Card, Instance, Rig

@@ -8,7 +8,7 @@ from itertools import pairwise
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.engines import TRAITS, flags_of, has_own_network
-from llamaherd.engines.flags.drafting import OWN_DRAFT
+from llamaherd.engines.flags.task import OWN_DRAFT
 from llamaherd.inventory.schema import Engine, Instance, Rig
 from llamaherd.memory.divergence import CONTEXTS, longest_chunk
 from llamaherd.reference.packages import COMPOSE_PACKAGES

@@ -10,10 +10,9 @@ from typing import Any
 
 from llamaherd.engines import EXPERTS, SIZED, USUAL, CommandLine, command_line, flags_of, has_explicit_options
 from llamaherd.engines.flags.definitions import INTEGER, Catalogue
-from llamaherd.engines.flags.drafting import AUTOMATIC_SLOTS
 from llamaherd.engines.flags.effective import Option
 from llamaherd.engines.flags.overrides import parse_overrides
-from llamaherd.engines.flags.task import pooling, server_task
+from llamaherd.engines.flags.task import AUTOMATIC_SLOTS, pooling, server_task
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Instance, Rig
 from llamaherd.memory.compute import head_width

@@ -14,11 +14,11 @@ from llamaherd.checks.command_line import WIRING
 from llamaherd.engines import DIALECTS, EXPERTS, CommandLine, Server, listens_on
 from llamaherd.engines.flags import Catalogue, Flag, check_arguments
 from llamaherd.engines.flags.conflicts import SOURCES
-from llamaherd.engines.flags.drafting import AUTOMATIC_SLOTS
 from llamaherd.engines.flags.effective import OFF, EffectiveOptions, Option, effective_options
 from llamaherd.engines.flags.environment import flag_of_variable
 from llamaherd.engines.flags.keys import Keys, keys_from_arguments, managed_flags, slug, wired_flags, written_flags
 from llamaherd.engines.flags.overrides import Override
+from llamaherd.engines.flags.task import AUTOMATIC_SLOTS
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Card
 from llamaherd.inventory.schema.key_flags import IK, LLAMA, VLLM, number
