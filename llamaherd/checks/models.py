@@ -255,7 +255,7 @@ def check_sidecar_models(subject: RigContext) -> Iterator[Finding]:
             yield CANNOT_DO.at(place, message, "use `draft: {mtp: N}`, or `--speculative-config` in `extra_args`")
         if draft is None:
             continue
-        if draft.mtp and draft.model and (known := flags_of(engine)) and known.knows("-mtp"):
+        if draft.mtp and draft.model and flags_of(engine).knows("-mtp"):
             place = subject.document.value((*where, "draft", "model"))
             message = f"this version of {engine.kind} takes no prediction head in files of its own"
             yield CANNOT_DO.at(place, message, newer)

@@ -291,8 +291,7 @@ def check_web_access(subject: RigContext) -> Iterator[Finding]:
 
 def _open_to_pages(engine: Engine, instance: Instance) -> str | None:
     """Return the fix for responses that allow every origin, by default or by an option; None without them."""
-    flags = flags_of(engine)
-    if flags is None or not flags.knows(ORIGINS):
+    if not flags_of(engine).knows(ORIGINS):
         return "serve it with llama.cpp from b10108 on, which can restrict it"
     words = [word for argument in instance.extra_args for word in argument.split("=", 1)]
     origins = [value for flag, value in pairwise(words) if flag == ORIGINS]

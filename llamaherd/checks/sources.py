@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.diagnostics.spelling import nearest_name
-from llamaherd.engines import TRAITS, flags_of, is_on, reads_gguf, served_whole
+from llamaherd.engines import TRAITS, is_on, reads_gguf, served_whole
 from llamaherd.inventory.exact_edits import value_edit
 from llamaherd.inventory.schema import Card, Engine, Model, Rig
 from llamaherd.inventory.schema.software import UPSTREAM
@@ -468,8 +468,7 @@ def check_build_features(subject: RigContext) -> Iterator[Finding]:
             yield from _loaded_apart(subject, name, engine)
     for name, instance in subject.rig.instances.items():
         declared = subject.rig.engines.get(instance.engine)
-        known = flags_of(declared) if declared else None
-        if declared is None or known is None or not reads_gguf(declared):
+        if declared is None or not reads_gguf(declared):
             continue
         rpc = next((index for index, word in enumerate(instance.extra_args) if word == "--rpc"), None)
         # Releases have RPC (llama.cpp b11434, .github/workflows/release.yml).

@@ -443,7 +443,7 @@ def instance_memory(
 def placement(rig: Rig, instance: Instance, header: Header) -> Placement:
     """Return the placement of an instance that the rig may declare with other keys. Raises as `place_instance` does."""
     known = flags_of(rig.engines[instance.engine])
-    command = command_line(rig, instance, known) if known and has_explicit_options(instance) else None
+    command = command_line(rig, instance, known) if has_explicit_options(instance) else None
     return place_instance(rig, instance, header, command)
 
 
@@ -462,9 +462,7 @@ def place_instance(rig: Rig, instance: Instance, header: Header, explicit: Comma
     return placed if instance.serve == "chat" else embedding_placement(placed)
 
 
-def _by_keys(
-    instance: Instance, header: Header, kind: str, known: Catalogue | None, free: tuple[int, ...]
-) -> Placement:
+def _by_keys(instance: Instance, header: Header, kind: str, known: Catalogue, free: tuple[int, ...]) -> Placement:
     moved = experts_on_cpu(instance, header)
     layers = instance.gpu_layers
     return Placement(
@@ -484,8 +482,8 @@ def _by_keys(
         overrides=((moved, "CPU"),) if moved else (),
         mtp=instance.draft.mtp or 0 if instance.draft and not instance.draft.model else 0,
         mmap=instance.mmap is not False,
-        cache_ram=CACHE_RAM if known is None or known.knows("--cache-ram") else 0,
-        checkpoints=CHECKPOINTS if known is None or known.knows("--ctx-checkpoints") else 0,
+        cache_ram=CACHE_RAM if known.knows("--cache-ram") else 0,
+        checkpoints=CHECKPOINTS if known.knows("--ctx-checkpoints") else 0,
     )
 
 

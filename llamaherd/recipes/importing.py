@@ -21,7 +21,7 @@ from llamaherd.engines.flags.overrides import Override
 from llamaherd.engines.flags.task import AUTOMATIC_SLOTS
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Card
-from llamaherd.inventory.schema.key_flags import IK, LLAMA, VLLM, number
+from llamaherd.inventory.schema.key_flags import IK, LLAMA, VLLM, key_arguments, number
 from llamaherd.memory.facts import RigFacts
 from llamaherd.memory.instances import MOVING, experts_on_cpu, with_explicit_flags
 from llamaherd.memory.placement import Placement
@@ -154,8 +154,8 @@ def rendered_server(facts: RigFacts, name: str) -> Rendered | None:
     )
     return Rendered(
         known.flags,
-        dialect.arguments(source),
-        {**dialect.told(declared), **server_environment(rig, declared, None)},
+        key_arguments(engine.kind, source),
+        {**dialect.variables(declared), **server_environment(rig, declared, None)},
         declared.listen,
         declared.port,
         declared.on,

@@ -13,6 +13,7 @@ from llamaherd.engines.flags.task import server_task
 from llamaherd.engines.llama_cpp import NotRoutedError, router_arguments, router_preset
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Gate, Instance, Rig
+from llamaherd.inventory.schema.key_flags import key_arguments
 from llamaherd.layout import KEYS, LIBEXEC, PRESETS, container_user, service_of, unit_user
 from llamaherd.lock.apply import NotLockedError
 from llamaherd.memory.divergence import readings, words_as_served
@@ -91,8 +92,8 @@ def server_spec(
         image=(image.tag if image else engine.image) if in_container else None,
         program=_program(build, image),
         command=dialect.command,
-        arguments=dialect.arguments(source),
-        environment={**dialect.told(declared), **server_environment(rig, declared, build)},
+        arguments=key_arguments(engine.kind, source),
+        environment={**dialect.variables(declared), **server_environment(rig, declared, build)},
         folders=tuple(dict.fromkeys(each.folder for each in models)),
         mounts=(rig.store.path,) if rig.store.mount else (),
         key=KeyFile(path=str(KEYS / name), variable=dialect.key_variable) if declared.api_key else None,
@@ -172,7 +173,7 @@ def dialect_input(rig: Rig, name: str, facts: InstanceFacts, model: ModelPlan, d
         listen=listens_on(engine, declared),
         overrides=(f"{moved}=CPU",) if moved else (),
         api_key_file=str(KEYS / name) if declared.api_key else None,
-        flags=facts.flags,
+        flags=facts.flags or flags_of(engine),
         draft_path=drafting.path if drafting else None,
         mmproj_path=model.mmproj_path,
     )

@@ -224,9 +224,7 @@ DRAFTS_NOTHING = Rule(
 
 def find_missing_draft_type(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report a draft model without its type, which it needs since b9246 unless it is a head (common/arg.cpp:568)."""
-    kinds = meant.catalogue.find("--spec-type")
-    typed = bool(kinds and kinds.values and kinds.values[-1].wrong("draft-simple") is None)
-    if meant.catalogue.kind != "llama.cpp" or not typed:
+    if meant.catalogue.kind != "llama.cpp" or not meant.catalogue.accepts("--spec-type", "draft-simple"):
         return
     chosen, model = meant.get("--spec-type"), meant.get(*DRAFT_MODEL)
     if meant.get("--spec-default") or (chosen and chosen.value != "none"):
