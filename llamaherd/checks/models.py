@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding, Place, Rule, Severity
 from llamaherd.engines import TRAITS, flags_of, reads_gguf, version_of
-from llamaherd.engines.flags.task import Task, header_pooling, pooling, server_task
+from llamaherd.engines.flags.task import Task, header_pooling, pooling
 from llamaherd.gguf.header import WITHOUT_LOGITS, Header
 from llamaherd.inventory.schema import Engine, Instance
 from llamaherd.inventory.yaml_file import Document
@@ -304,14 +304,11 @@ def check_tasks(subject: RigContext) -> Iterator[Finding]:
     for name, facts in subject.facts.instances.items():
         if facts.command is None or facts.header is None or not reads_gguf(subject.rig.engines[facts.instance.engine]):
             continue
-        task = server_task(facts.command.meant)
-        chosen = pooling(facts.command.meant)
-        if wrong := _mismatch(task, chosen, facts.header):
+        if wrong := _mismatch(facts.task, pooling(facts.command.meant), facts.header):
             message, help_, severity = wrong
             key = "serve" if "serve" in facts.instance.model_fields_set else "model"
             place = subject.document.value(("instances", name, key))
-            sentence = message.format(model=facts.instance.model, task=task)
-            yield WRONG_TASK.at(place, sentence, help_, severity)
+            yield WRONG_TASK.at(place, message.format(model=facts.instance.model), help_, severity)
 
 
 def _mismatch(task: Task, chosen: str | None, header: Header) -> tuple[str, str, Severity] | None:
@@ -342,11 +339,10 @@ def check_task_keys(subject: RigContext) -> Iterator[Finding]:
         if facts.command is None:
             continue
         yield from _unsupported(subject, name, facts)
-        task = server_task(facts.command.meant)
-        for key in _FOR_CHATS if task != "chat" else ():
+        for key in _FOR_CHATS if facts.task != "chat" else ():
             if key in facts.instance.model_fields_set and getattr(facts.instance, key) is not None:
                 place = subject.document.value(("instances", name, key))
-                message = f"`{key}` does nothing: `{name}` is a server of {task}"
+                message = f"`{key}` does nothing: `{name}` is a server of {facts.task}"
                 yield IDLE_FOR_TASK.at(place, message, f"leave `{key}` out")
 
 

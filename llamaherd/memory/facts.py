@@ -11,6 +11,7 @@ from types import MappingProxyType
 from llamaherd.diagnostics.findings import Rule
 from llamaherd.engines import CommandLine, command_line, explicit_command, flags_of, reads_gguf
 from llamaherd.engines.flags.definitions import Catalogue
+from llamaherd.engines.flags.task import Task, server_task
 from llamaherd.gguf.folder import FolderShape
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Cpu, Instance, Rig
@@ -131,14 +132,16 @@ class InstanceFacts:
     """What rig, engine and headers decide about one instance.
 
     `flags` are those of the engine's pinned version, and `command` is the command line by them; both are None for an
-    engine without a catalogue. `on_cpu` is set if the instance uses the CPU for more than feeding its GPUs. An instance
-    whose engine reads GGUF files has a `placement`; if its header is unknown, as of a model without layers. `memory`
+    undeclared engine. `task` is what the server is for, by its arguments. `on_cpu` is set if the instance uses the CPU
+    for more than feeding its GPUs. An instance whose engine reads GGUF files has a `placement`; if its header is
+    unknown, as of a model without layers. `memory`
     is known where the header and the memory of all GPUs are. `fault` is the reason why either cannot be derived.
     """
 
     instance: Instance
     flags: Catalogue | None
     command: CommandLine | None
+    task: Task
     header: Header | None
     on_cpu: bool
     threads: int
@@ -281,16 +284,18 @@ def rig_facts(
     instances = {}
     for name, instance in rig.instances.items():
         header, placed, held, fault = headers.get(instance.model), None, None, None
+        command = commands[name]
         if reads_gguf(rig.engines.get(instance.engine)):
             try:
-                placed = place_instance(rig, instance, header or _NO_HEADER, explicit_command(instance, commands[name]))
+                placed = place_instance(rig, instance, header or _NO_HEADER, explicit_command(instance, command))
                 held = instance_memory(rig, instance, placed, headers, projectors)
             except ValueError as error:
                 fault = error
         instances[name] = InstanceFacts(
             instance=instance,
             flags=flags.get(instance.engine),
-            command=commands[name],
+            command=command,
+            task=server_task(command.meant) if command else "chat",
             header=header,
             on_cpu=name in on_cpu,
             threads=threads[name],

@@ -9,7 +9,6 @@ from pathlib import Path, PurePosixPath
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines import DIALECTS, TRAITS, Dialect, Server, flags_of, listens_on, on_host_network
-from llamaherd.engines.flags.task import server_task
 from llamaherd.engines.llama_cpp import NotRoutedError, router_arguments, router_preset
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Gate, Instance, Rig
@@ -238,11 +237,6 @@ def plan_gate(gate: Gate | None) -> GatePlan | None:
     return GatePlan(decode=gate.decode, prefill=gate.prefill, kld=gate.kld, seconds=gate.budget or GATE_BUDGET)
 
 
-def is_for_chats(known: InstanceFacts) -> bool:
-    """Return whether clients request chats of an instance, and no embeddings or rerank."""
-    return known.command is None or server_task(known.command.meant) == "chat"
-
-
 def plan_divergence(facts: RigFacts, name: str, server: ServerSpec, build: BuildPlan | None) -> DivergencePlan | None:
     """Return how an instance's output is compared; None if the tool for it was not built with its engine."""
     known = facts.instances[name]
@@ -468,7 +462,7 @@ def plan_instance(
         threads=source.threads,
         server=server,
         expect=declared.expect,
-        gate=plan_gate(declared.gate) if is_for_chats(known) else None,
+        gate=plan_gate(declared.gate) if known.task == "chat" else None,
         divergence=plan_divergence(facts, name, server, build),
         drain=declared.drain,
         memory=estimate_memory(rig, known.memory) if known.memory else None,
