@@ -129,7 +129,7 @@ def check_cmake_options(subject: RigContext) -> Iterator[Finding]:
         texts = {option: cmake_value(value) for option, value in engine.options.items()}
         names = tuple(texts)
         known = flags_of(engine)
-        newer = known.asked if known and known.outdated else ""
+        newer = known.asked if known.outdated else ""
         for problem in check_options(engine.kind, texts, newer=newer) if engine.source else ():
             option: Path_ = ("engines", name, "options", names[problem.index])
             new, _, value = (problem.replacement or ("",))[0].partition("=")
@@ -163,7 +163,7 @@ def check_catalogue_versions(subject: RigContext) -> Iterator[Finding]:
     """Report versions that are in no catalogue, with the catalogue that is used instead."""
     for name, engine in subject.rig.engines.items():
         known, version = flags_of(engine), version_of(engine)
-        if known is None or known.exact or version is None:
+        if known.exact or version is None:
             continue
         exact = catalogue(engine.kind, version)
         if exact is None and not (engine.flags or (engine.source and engine.source.build_number)):

@@ -21,8 +21,7 @@ from llamaherd.engines.flags.effective import Conflict, EffectiveOptions, Option
 from llamaherd.engines.flags.keys import keys_from_arguments, managed_flags, wired_flags, written_flags
 from llamaherd.engines.flags.placement import CUDA_ORDER
 from llamaherd.engines.flags.task import SHORT_INPUTS, header_pooling
-from llamaherd.gguf.header import Header
-from llamaherd.gguf.layers import WITHOUT_CACHE
+from llamaherd.gguf.header import WITHOUT_CACHE, Header
 from llamaherd.inventory.schema import Instance, Rig
 
 

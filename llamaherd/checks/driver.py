@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.gpus import INSIDE_WSL
+from llamaherd.checks.hardware import INSIDE_WSL
 from llamaherd.checks.toolkit import built_with_cuda, has_cuda_release, one_of_each
 from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.inventory.schema import Card, Driver, Gpus

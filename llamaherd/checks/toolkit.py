@@ -10,7 +10,7 @@ from llamaherd.checks.context import RigContext
 from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.engines import is_on
 from llamaherd.inventory.schema import Card, Engine, Instance, Model, Rig
-from llamaherd.inventory.schema.machine import OperatingSystem
+from llamaherd.inventory.schema.rig import OperatingSystem
 from llamaherd.reference import toolchains
 from llamaherd.reference.cards import CARDS
 from llamaherd.reference.toolchains import Needs, Release, dotted

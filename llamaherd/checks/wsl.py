@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import PureWindowsPath
 
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.memory import at_once
+from llamaherd.checks.placement import at_once
 from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.inventory.schema import LOCAL, Wsl
 from llamaherd.inventory.wslconfig import WSL_KEYS, check_conflicting_settings, check_setting

@@ -16,7 +16,7 @@ from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.gguf.header import Header
 from llamaherd.host.ssh import UnknownHostKeyError, host_key_prompt, place
 from llamaherd.inventory.schema import LOCAL, Connect, Rig
-from llamaherd.inventory.schema.machine import Host
+from llamaherd.inventory.schema.rig import Host
 from llamaherd.lock import Lock
 from llamaherd.measure.results.store import RESULTS
 from llamaherd.measure.tune.result import prior_result_lines, prior_results, results_of_machine

@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 from pydantic import ValidationError
 
-from llamaherd.checks.groups import ALIKE, CANNOT_SWAP, CONTRADICTS_GROUP
+from llamaherd.checks.references import ALIKE, CANNOT_SWAP, CONTRADICTS_GROUP
 from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, fail, print_findings, read_or_exit
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.file_edits import confirm_write, print_edit, resolved_lock_or_exit, write_edits
@@ -30,7 +30,7 @@ from llamaherd.inventory.schema.software import PUBLISHED
 from llamaherd.inventory.settings import text_with_comments, text_with_entries, text_with_value
 from llamaherd.lock import Lock, LockedModel, hub
 from llamaherd.memory.facts import RigFacts
-from llamaherd.memory.proposal import largest_context, propose_placement
+from llamaherd.memory.suggestions import largest_context, propose_placement
 from llamaherd.pipeline.discovery import SUFFIXES
 from llamaherd.pipeline.fleet_files import Survey, choose_rigs, survey_fleet
 from llamaherd.pipeline.load import inventory_folder, inventory_path, read_lock

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import click
 
-from llamaherd.checks.objectives import NO_ENERGY, NO_LIMITS, NO_POWER, NO_POWER_OPTION, OTHER_AIM, why_unlimited
+from llamaherd.checks.serving import NO_ENERGY, NO_LIMITS, NO_POWER, NO_POWER_OPTION, OTHER_AIM, why_unlimited
 from llamaherd.cli.common import (
     FAILED,
     UNUSABLE,

@@ -18,8 +18,8 @@ from llamaherd.inventory.file_writer import FileEdit, text_of
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import Document
 from llamaherd.lock import Lock
+from llamaherd.lock.git_refs import moved_version
 from llamaherd.lock.newest import Version
-from llamaherd.lock.tags import moved_version
 from llamaherd.pipeline.fleet_files import Survey, survey_fleet, survey_fleet_file
 from llamaherd.pipeline.load import inventory_folder
 

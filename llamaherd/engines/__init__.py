@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from llamaherd.engines.dialect import Arithmetic, Dialect, Server, Traits
 from llamaherd.engines.flags.definitions import Catalogue, assumed, catalogue_of_build
 from llamaherd.engines.flags.effective import EffectiveOptions, Option, effective_options
-from llamaherd.engines.ik_llama_cpp import IkLlamaCpp
-from llamaherd.engines.llama_cpp import LlamaCpp
+from llamaherd.engines.llama_cpp import IkLlamaCpp, LlamaCpp
 from llamaherd.engines.vllm import Vllm
 from llamaherd.inventory.schema import Engine, Instance, Rig
+from llamaherd.inventory.schema.key_flags import key_arguments
 from llamaherd.reference.releases import is_release
 
 DIALECTS: dict[str, Dialect] = {dialect.kind: dialect for dialect in (LlamaCpp(), IkLlamaCpp(), Vllm())}
@@ -92,11 +92,11 @@ def tagged_version(kind: str, image: str) -> str | None:
     return found[1] if found else None
 
 
-def flags_of(engine: Engine) -> Catalogue | None:
-    """Return the flags of the pinned version, or the assumed ones if they are unknown; None without any."""
+def flags_of(engine: Engine) -> Catalogue:
+    """Return the flags of the pinned version, or the assumed ones if they are unknown."""
     version = version_of(engine)
     known = assumed(engine.kind, version)
-    if known is None or known.exact or not engine.built:
+    if known.exact or not engine.built:
         return known
     return catalogue_of_build(known, (version or "as built")[:9], engine.built)
 
@@ -151,7 +151,7 @@ def command_line(rig: Rig, instance: Instance, known: Catalogue) -> CommandLine:
         draft_path=instance.draft.model if instance.draft else None,
         mmproj_path=model.mmproj if model else None,
     )
-    keys = DIALECTS[known.kind].arguments(server)
+    keys = key_arguments(known.kind, server)
     arguments = (*keys, *instance.extra_args)
     return CommandLine(effective_options(known, arguments, instance.environment), len(keys), arguments)
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from llamaherd.engines.flags.definitions import Catalogue
 from llamaherd.inventory.schema import Instance, Version
-from llamaherd.inventory.schema.key_flags import key_arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +68,6 @@ class Traits:
     """The properties of an engine for the checks, the lock, the plan and verify. The defaults are those of an image
     that serves a folder of files."""
 
-    kind: str
     arithmetic: Arithmetic | None = None
     """None for an engine that fills its GPUs by design and reads no GGUF."""
     images: tuple[str, ...] = ()
@@ -122,7 +119,7 @@ class Traits:
 class Server:
     """One server: the declared instance, and the values that the rest of the rig adds.
 
-    `flags` are those of the pinned version of the engine, or of the newest known version if the pinned one is unknown.
+    `flags` are those of the pinned version of the engine, or those that are assumed for an unknown version.
     `overrides` are values of `-ot`, for tensors to keep elsewhere. `draft_path` is the path of the draft model, if that
     is not the served model; `mmproj_path` is the path of the vision projector.
     """
@@ -131,30 +128,11 @@ class Server:
     model_path: str
     threads: int
     listen: str
+    flags: Catalogue
     overrides: tuple[str, ...] = ()
     api_key_file: str | None = None
-    flags: Catalogue | None = None
     draft_path: str | None = None
     mmproj_path: str | None = None
-
-    @property
-    def gpus(self) -> int:
-        """The number of GPUs that the server can use."""
-        return len(self.declared.on)
-
-    @property
-    def flash_attention(self) -> str:
-        """`on`, `off` or `auto`; a quantised cache needs `on`."""
-        return self.declared.flash_attention or ("on" if self.declared.kv.quantised else "auto")
-
-    def knows(self, flag: str) -> bool:
-        """Return whether the engine has this flag; true if its flags are unknown."""
-        return self.flags is None or self.flags.knows(flag)
-
-    def takes(self, flag: str, value: str) -> bool:
-        """Return whether the engine has this flag and accepts this value; true if its flags are unknown."""
-        known = self.flags.find(flag) if self.flags else None
-        return self.flags is None or bool(known and known.values and known.values[-1].wrong(value) is None)
 
 
 @dataclass(frozen=True)
@@ -166,79 +144,51 @@ class Scratch:
     shared: str | None = None
 
 
-class Dialect(Protocol):
-    """The commands, variables and options of one engine."""
+class Dialect:
+    """The commands, variables and options of one engine. The defaults are those of a llama-server."""
 
     kind: str
     traits: Traits
-    bytes_per_job: int
+    bytes_per_job = 0
     """Memory that one compile job may take. It keeps machines with many cores and little RAM from swapping."""
-    targets: tuple[str, ...]
-    lists_devices: bool
+    targets: tuple[str, ...] = ()
+    lists_devices = False
     """True if the built program prints its devices (`--list-devices`)."""
-    stop_seconds: int
-    """The seconds that a server may take to end."""
-    scratch: Scratch
+    stop_seconds = 1
+    """The seconds that a server may take to end: an idle server takes less. A server that streams can hang for ever,
+    because its signal handler takes locks that the interrupted thread holds (tools/server/server.cpp of b11434,
+    signal_handler)."""
+    scratch = Scratch("64m")
     """The writable space of a container of this engine."""
-    home: str | None
+    home: str | None = None
     """The folder in which it keeps files, if it keeps any."""
-    key_variable: str | None
+    key_variable: str | None = None
     """The variable that holds a server's key, if no flag names a file."""
-    command: tuple[str, ...]
+    command: tuple[str, ...] = ()
     """The program in the image, before the arguments."""
-    props_path: str | None
+    props_path: str | None = "/props"
     """The path that returns what a server has loaded; None if its list of models is all."""
-    health_status: str | None
+    health_status: str | None = "ok"
     """The status in a healthy server's response; None if HTTP status 200 is all."""
-    counts_drafts: bool
+    counts_drafts = True
     """True if a response contains the number of drafted tokens."""
-    one_process: bool
+    one_process = True
     """True if a server does all of its work in one process."""
-    opens_ports: bool
+    opens_ports = False
     """True if it listens on all addresses besides the configured one."""
 
-    def told(self, declared: Instance, /) -> Mapping[str, str]:
+    def variables(self, _declared: Instance, /) -> Mapping[str, str]:
         """Return variables of a server that replace flags which some versions refuse."""
-        ...
+        return {}
 
     def probe(self, url: str, /) -> tuple[str, ...]:
-        """Return the command that checks a server's health inside the engine's own image."""
-        ...
-
-    def build_options(self, architectures: tuple[str, ...]) -> Mapping[str, str]:
-        """Return the CMake cache variables; without architectures, those of a build for the CPU alone."""
-        ...
-
-    def version_options(self, version: Version, /) -> Mapping[str, str]:
-        """Return the CMake cache variables that set the version, if the engine has any."""
-        ...
-
-    def arguments(self, server: Server) -> tuple[str, ...]:
-        """Return the arguments of a server, without the program."""
-        ...
-
-
-class LlamaFamily:
-    """A llama-server."""
-
-    kind: str
-    stop_seconds = 1
-    """An idle server takes less. A server that streams can hang for ever: its signal handler takes locks that the
-    interrupted thread holds (tools/server/server.cpp of b11434, signal_handler)."""
-    scratch = Scratch("64m")
-    home: str | None = None
-    key_variable: str | None = None
-    command: tuple[str, ...] = ()
-    props_path: str | None = "/props"
-    health_status: str | None = "ok"
-    counts_drafts = True
-    one_process = True
-    opens_ports = False
-
-    def probe(self, url: str, /) -> tuple[str, ...]:
-        """Return a command with curl, which the published images contain."""
+        """Return the command that checks a server's health inside the engine's own image: curl, if it contains that."""
         return ("curl", "-fs", "-o", "/dev/null", url)
 
-    def arguments(self, server: Server) -> tuple[str, ...]:
-        """Return the arguments of a server, without the program."""
-        return key_arguments(self.kind, server)
+    def build_options(self, _architectures: tuple[str, ...], /) -> Mapping[str, str]:
+        """Return the CMake cache variables; without architectures, those of a build for the CPU alone."""
+        return {}
+
+    def version_options(self, _version: Version, /) -> Mapping[str, str]:
+        """Return the CMake cache variables that set the version, if the engine has any."""
+        return {}

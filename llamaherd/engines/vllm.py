@@ -7,12 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 
 from llamaherd.diagnostics.findings import Rule
-from llamaherd.engines.dialect import Scratch, Server, Traits
+from llamaherd.engines.dialect import Dialect, Scratch, Traits
 from llamaherd.engines.flags.access import find_guessed_keys, find_wrong_addresses
 from llamaherd.engines.flags.effective import Conflict, ConflictFinder, EffectiveOptions, ServerContext
 from llamaherd.engines.flags.placement import TOO_MANY, find_gpu_order, find_hidden_gpus, visible_gpus
-from llamaherd.inventory.schema import Instance, Version
-from llamaherd.inventory.schema.key_flags import key_arguments
 from llamaherd.text.numbers import parse_real
 
 OF_GGUF = re.compile(r"(?:UD-)?I?Q[1-8]_\w+|BF16|F16", re.IGNORECASE)
@@ -170,44 +168,28 @@ FINDERS: tuple[ConflictFinder, ...] = (
 )
 
 
-class Vllm:
-    """Serves safetensors, on GPUs. Nothing of it is built here."""
+class Vllm(Dialect):
+    """Serves safetensors, on GPUs. Nothing of it is built here, and flags set everything.
+
+    The context is per request, and slots share the cache as needed.
+    """
 
     kind = "vllm"
-    traits = Traits(kind=kind, images=("vllm/vllm-openai", "docker.io/vllm/vllm-openai"))
-    lists_devices = False
-    bytes_per_job = 0
-    targets: tuple[str, ...] = ()
+    traits = Traits(images=("vllm/vllm-openai", "docker.io/vllm/vllm-openai"))
     stop_seconds = 10
     """It ends its workers one by one."""
     scratch = Scratch("8g", executable=True, shared="8g")
     """It compiles kernels where it runs, and its workers share memory."""
-    home: str | None = "/tmp"
-    key_variable: str | None = "VLLM_API_KEY"
-    command: tuple[str, ...] = ("vllm", "serve")
-    props_path: str | None = None
-    health_status: str | None = None
+    home = "/tmp"
+    key_variable = "VLLM_API_KEY"
+    command = ("vllm", "serve")
+    props_path = None
+    health_status = None
     counts_drafts = False
     one_process = False
     opens_ports = True
     """Its workers' TCPStore listens on all addresses, wherever the server does (its docs, security)."""
 
-    def told(self, _declared: Instance, /) -> Mapping[str, str]:
-        """Return none: flags set everything."""
-        return {}
-
     def probe(self, url: str, /) -> tuple[str, ...]:
         """Return a command with Python, as the image need not contain curl."""
         return ("python3", "-c", f"import urllib.request as r; r.urlopen('{url}')")
-
-    def build_options(self, _architectures: tuple[str, ...]) -> dict[str, str]:
-        """Return none: the engine is an image."""
-        return {}
-
-    def version_options(self, _version: Version, /) -> dict[str, str]:
-        """Return none: the engine is an image."""
-        return {}
-
-    def arguments(self, server: Server) -> tuple[str, ...]:
-        """Return the arguments of `vllm serve`. The context is per request, and slots share the cache as needed."""
-        return key_arguments(self.kind, server)

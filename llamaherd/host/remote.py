@@ -20,7 +20,7 @@ from llamaherd.host.signals import end_with_parent
 from llamaherd.host.ssh import NOT_THROUGH, SSH_ENDED, Forward, RemoteError, argv, lost, not_started, place, require_key
 from llamaherd.host.time_limits import show_limit
 from llamaherd.inventory.schema import Connect
-from llamaherd.inventory.schema.machine import OperatingSystem
+from llamaherd.inventory.schema.rig import OperatingSystem
 from llamaherd.text.numbers import show_size
 
 PIECE = 1 << 16

@@ -1,7 +1,9 @@
 """The lock: every moving name of the inventory, resolved once and written down for review."""
 
 from llamaherd.lock.apply import PlaceOf, stale
-from llamaherd.lock.entries import (
+from llamaherd.lock.file import (
+    HEADER,
+    VERSION,
     Digest,
     HubUrl,
     Lock,
@@ -14,11 +16,15 @@ from llamaherd.lock.entries import (
     LockedRef,
     LockedRelease,
     LockedReleaseFile,
+    LockError,
     ModelKey,
     ReleaseKey,
     contradiction,
+    dumps,
+    lock_held,
+    read_lock_file,
+    write_lock,
 )
-from llamaherd.lock.file import HEADER, VERSION, LockError, dumps, lock_held, read_lock_file, write_lock
 
 __all__ = [
     "HEADER",

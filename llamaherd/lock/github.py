@@ -18,8 +18,8 @@ from urllib.parse import quote, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.engines.prebuilt import choose_names, describe_system, systems_of
-from llamaherd.lock.entries import LockedRelease, LockedReleaseFile, ReleaseKey
+from llamaherd.lock.apply import choose_names, describe_system, systems_of
+from llamaherd.lock.file import LockedRelease, LockedReleaseFile, ReleaseKey
 from llamaherd.text.numbers import parse_json, show_size
 
 if TYPE_CHECKING:

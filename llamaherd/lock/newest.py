@@ -10,8 +10,8 @@ from typing import Literal
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.lock import Lock, LockedModel, ModelKey, git_refs, github, hub, registry
+from llamaherd.lock.git_refs import newest_tag, tag_version
 from llamaherd.lock.resolver import WantedName, Wants
-from llamaherd.lock.tags import newest_tag, tag_version
 
 AT_ONCE = 8
 """The queries at the same time. Each has its own limits of time and bytes."""

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from llamaherd.diagnostics.findings import Finding, HubError, InventoryError, Place, Rule, Severity, UserError, nearest
 from llamaherd.engines import served_whole
-from llamaherd.engines.prebuilt import describe_system, release_key
 from llamaherd.inventory.schema import Fleet, Rig, Source
 from llamaherd.inventory.schema.fleet_file import FleetFile
 from llamaherd.inventory.schema.software import UPSTREAM
@@ -32,6 +31,9 @@ from llamaherd.lock import (
     hub,
     registry,
 )
+from llamaherd.lock.apply import describe_system, release_key
+from llamaherd.lock.file import LockEntry
+from llamaherd.lock.git_refs import tag_version
 from llamaherd.lock.local_files import (
     HashedFile,
     LocalFileError,
@@ -43,7 +45,6 @@ from llamaherd.lock.local_files import (
     sized_file,
 )
 from llamaherd.lock.registry import RegistryError, image_name
-from llamaherd.lock.tags import tag_version
 from llamaherd.reference.releases import release_order
 
 UNRESOLVED = Rule(
@@ -94,6 +95,7 @@ EVERYTHING = "all"
 PlaceIn = Callable[[str, tuple[str | int, ...]], Place]
 """Returns where the value at a path of the rig of this name is."""
 T = TypeVar("T")
+E = TypeVar("E", bound=LockEntry)
 
 
 @dataclass(frozen=True)
@@ -277,18 +279,18 @@ def _add_models(wants: Wants, rig: Rig, place: PlaceIn) -> None:
 def _merged(old: Lock, new: Lock) -> Lock:
     """Return the new lock with the entries that only the old one has."""
     return Lock(
-        engines=_with_old(new.engines, old.engines, lambda each: (each.git, each.ref)),
-        images=_with_old(new.images, old.images, lambda each: each.image),
-        models=_with_old(new.models, old.models, lambda each: each.key),
-        files=_with_old(new.files, old.files, lambda each: each.file or each.sha256),
-        archives=_with_old(new.archives, old.archives, lambda each: each.archive),
-        releases=_with_old(new.releases, old.releases, lambda each: each.key),
+        engines=_with_old(new.engines, old.engines),
+        images=_with_old(new.images, old.images),
+        models=_with_old(new.models, old.models),
+        files=_with_old(new.files, old.files),
+        archives=_with_old(new.archives, old.archives),
+        releases=_with_old(new.releases, old.releases),
     )
 
 
-def _with_old(new: tuple[T, ...], old: tuple[T, ...], key: Callable[[T], object]) -> tuple[T, ...]:
-    known = {key(each) for each in new}
-    return (*new, *(each for each in old if key(each) not in known))
+def _with_old(new: tuple[E, ...], old: tuple[E, ...]) -> tuple[E, ...]:
+    known = {each.key for each in new}
+    return (*new, *(each for each in old if each.key not in known))
 
 
 @dataclass

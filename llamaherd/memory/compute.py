@@ -6,10 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from llamaherd.gguf.header import Header, spread, tensor_bytes
-from llamaherd.gguf.layers import BERT, LOGITS_FOR_CHAT, ROTATED, WITHOUT_LOGITS, Layer
-from llamaherd.memory.layout import Layout
-from llamaherd.memory.placement import HOST, Placement
+from llamaherd.gguf.header import BERT, LOGITS_FOR_CHAT, ROTATED, WITHOUT_LOGITS, Header, Layer, spread, tensor_bytes
+from llamaherd.memory.placement import HOST, Layout, Placement
 
 _F32_BYTES = 4
 _F16_BYTES = 2

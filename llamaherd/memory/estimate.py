@@ -7,11 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from llamaherd.gguf.header import Header
-from llamaherd.gguf.layers import ROLLBACK, Layer, layer_doubts
+from llamaherd.gguf.header import ROLLBACK, Header, Layer, layer_doubts
 from llamaherd.memory.compute import compute_bytes, draft_compute_bytes
-from llamaherd.memory.layout import Layout, lay_out, shared_bytes
-from llamaherd.memory.placement import HOST, KV_TYPES, Placement, row_bytes
+from llamaherd.memory.placement import HOST, KV_TYPES, Layout, Placement, lay_out, row_bytes, shared_bytes
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from llamaherd.gguf.header import Header
 from llamaherd.memory.estimate import Memory, Use, estimate
-from llamaherd.memory.layout import experts_pattern, places_of
-from llamaherd.memory.placement import HOST, Placement
+from llamaherd.memory.placement import HOST, Placement, experts_pattern, places_of
 
 MIB = 1024**2
 

@@ -6,12 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from llamaherd.engines import SIZED, is_on
-from llamaherd.gguf.header import BLOCKS, Header, TensorGroup, spread, tensor_bytes
-from llamaherd.gguf.layers import LOGITS_FOR_CHAT, WITHOUT_LOGITS, Layer
+from llamaherd.gguf.header import (
+    BLOCKS,
+    LOGITS_FOR_CHAT,
+    WITHOUT_LOGITS,
+    Header,
+    Layer,
+    TensorGroup,
+    spread,
+    tensor_bytes,
+)
 from llamaherd.inventory.schema import Cpu, Engine
 from llamaherd.memory.compute import head_width
-from llamaherd.memory.layout import INPUT, lay_out, places_of
-from llamaherd.memory.placement import HOST, Layout, Placement, row_bytes
+from llamaherd.memory.placement import HOST, INPUT, MatrixLayout, Placement, lay_out, places_of, row_bytes
 
 _AMX_ADDS = {"Q4_0": 0, "Q4_1": 0, "Q8_0": 4, "Q4_K": 4, "Q5_K": 4, "Q6_K": 0, "IQ4_XS": 2, "F16": 0}
 """Bytes that a block is longer in AMX's layout. F16 is copied as it is."""
@@ -33,7 +40,7 @@ class Repacked:
     originals: int
 
 
-def layouts_of(engine: Engine, cpu: Cpu) -> tuple[Layout, ...]:
+def layouts_of(engine: Engine, cpu: Cpu) -> tuple[MatrixLayout, ...]:
     """Return the layouts to which a build for this processor copies matrices; an image has all of them."""
     if engine.kind not in SIZED or not SIZED[engine.kind].repacks:
         return ()

@@ -21,8 +21,7 @@ from urllib.parse import quote
 from llamaherd.diagnostics.findings import HubError
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.parse import GgufError
-from llamaherd.gguf.remote import fetch_header
-from llamaherd.gguf.shards import read_header
+from llamaherd.gguf.shards import fetch_header, read_header
 from llamaherd.host.protocol import query_verb
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Rig

@@ -21,9 +21,8 @@ from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.inventory.schema.serving import CacheType
 from llamaherd.inventory.suggestions import candidate_values
 from llamaherd.lock import Lock, ModelKey
-from llamaherd.memory.explicit_flags import MOVING, with_explicit_flags
 from llamaherd.memory.fit import FitResult, Room
-from llamaherd.memory.instances import SYSTEM_RAM
+from llamaherd.memory.instances import MOVING, SYSTEM_RAM, with_explicit_flags
 from llamaherd.memory.placement import Placement
 from llamaherd.reference.cards import usable_memory
 from llamaherd.text.numbers import parse_size, show_mib, whole_number

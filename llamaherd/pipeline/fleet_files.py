@@ -27,8 +27,7 @@ from llamaherd.inventory.schema import LOCAL, Fleet, Rig
 from llamaherd.inventory.schema.fleet_file import FleetFile, Gateway, split_served
 from llamaherd.inventory.yaml_file import UNREADABLE, Document, parse_yaml, read_yaml
 from llamaherd.lock import Lock
-from llamaherd.lock.engine_flags import with_built
-from llamaherd.lock.local_files import with_hashes
+from llamaherd.lock.local_files import with_built, with_hashes
 from llamaherd.memory.facts import RigFacts, rig_facts
 from llamaherd.pipeline.discovery import INVENTORY, SUFFIXES, is_recipe_file, searched_folders
 from llamaherd.pipeline.rules import NO_INVENTORY, NOT_SIZED, SAME_MACHINE, SAME_NAME, UNKNOWN_RIG

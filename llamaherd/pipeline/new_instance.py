@@ -19,10 +19,10 @@ from llamaherd.inventory.schema import Model, Rig
 from llamaherd.inventory.schema.rig import SHARE_PORT
 from llamaherd.inventory.settings import text_with_entry
 from llamaherd.lock import Lock, LockedLocal, LockedModel, hub
+from llamaherd.lock.hub import Quant, RepoQuants, quants_of
 from llamaherd.lock.local_files import hash_file, name_in_lock, sized_file
-from llamaherd.lock.quants import Quant, RepoQuants, quants_of
 from llamaherd.memory.instances import usable_bytes
-from llamaherd.memory.proposal import PlacementProposal, propose_placement
+from llamaherd.memory.suggestions import PlacementProposal, propose_placement
 from llamaherd.pipeline.fleet_files import Survey, survey_fleet
 
 _REPO = r"(?P<repo>[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*)"

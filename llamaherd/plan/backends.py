@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from llamaherd.inventory.schema import Backend
 from llamaherd.layout import PROJECTS, UNITS
@@ -17,11 +17,12 @@ RESTART_SECONDS = 10
 START_LIMIT_SECONDS = 600
 START_LIMIT_TIMES = 3
 
-PRIVILEGES = (
-    ("UMask", "0077"),
-    ("NoNewPrivileges", "yes"),
-    ("CapabilityBoundingSet", ""),
-    ("AmbientCapabilities", ""),
+PRIVILEGES = Written(
+    """\
+UMask=0077
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+AmbientCapabilities="""
 )
 """Settings that take all of root's privileges from a server."""
 
@@ -35,34 +36,44 @@ GPU_NODES = (
 )
 """Devices that CUDA opens. The last is WSL's."""
 
-NO_DEVICES = (("PrivateDevices", "yes"), ("DevicePolicy", "closed"), ("ProcSubset", "pid"))
+NO_DEVICES = Written(
+    """\
+PrivateDevices=yes
+DevicePolicy=closed
+ProcSubset=pid"""
+)
 """For a server without a GPU. CUDA reads more of /proc than processes."""
 
-LOOPBACK_ONLY = (("IPAddressDeny", "any"), ("IPAddressAllow", "localhost"))
+LOOPBACK_ONLY = Written(
+    """\
+IPAddressDeny=any
+IPAddressAllow=localhost"""
+)
 
-SANDBOX = (
-    ("LockPersonality", "yes"),
-    ("MemoryDenyWriteExecute", "yes"),
-    ("PrivateIPC", "yes"),
-    ("PrivateTmp", "yes"),
-    ("ProtectClock", "yes"),
-    ("ProtectControlGroups", "yes"),
-    ("ProtectHome", "yes"),
-    ("ProtectHostname", "yes"),
-    ("ProtectKernelLogs", "yes"),
-    ("ProtectKernelModules", "yes"),
-    ("ProtectKernelTunables", "yes"),
-    ("ProtectProc", "invisible"),
-    ("ProtectSystem", "strict"),
-    ("RemoveIPC", "yes"),
-    ("RestrictAddressFamilies", "AF_INET AF_INET6 AF_UNIX"),
-    ("RestrictNamespaces", "yes"),
-    ("RestrictRealtime", "yes"),
-    ("RestrictSUIDSGID", "yes"),
-    ("SystemCallArchitectures", "native"),
-    ("SystemCallErrorNumber", "EPERM"),
-    ("SystemCallFilter", "@system-service"),
-    ("SystemCallFilter", "~@privileged"),
+SANDBOX = Written(
+    """\
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+PrivateIPC=yes
+PrivateTmp=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHome=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectProc=invisible
+ProtectSystem=strict
+RemoveIPC=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+SystemCallErrorNumber=EPERM
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged"""
 )
 """The sandbox of every server."""
 
@@ -73,22 +84,17 @@ def render_unit(server: ServerSpec, spec: str) -> TextFile:
         "serve/llama-server.service.j2",
         s=server,
         spec=spec,
-        privileges=_settings(PRIVILEGES),
+        privileges=PRIVILEGES,
         nodes=GPU_NODES,
-        no_devices=_settings(NO_DEVICES),
-        loopback_only=_settings(LOOPBACK_ONLY),
-        sandbox=_settings(SANDBOX),
+        no_devices=NO_DEVICES,
+        loopback_only=LOOPBACK_ONLY,
+        sandbox=SANDBOX,
         restart=UNIT_RESTART if spec else UNIT_RESTART_HASHED,
         restart_seconds=RESTART_SECONDS,
         start_limit_seconds=START_LIMIT_SECONDS,
         start_limit_times=START_LIMIT_TIMES,
     )
     return TextFile(path=str(UNITS / f"{server.service}.service"), text=text)
-
-
-def _settings(pairs: Iterable[tuple[str, str]]) -> Written:
-    """Return lines of a unit. The words are constants of this module, so nothing is escaped."""
-    return Written("\n".join(f"{key}={value}" for key, value in pairs))
 
 
 CAPABILITIES_DROPPED = ("ALL",)

@@ -8,7 +8,6 @@ from llamaherd.plan import GpuRef
 from llamaherd.plan.artifacts import BuildPlan
 from llamaherd.plan.machine import GpuPower
 from llamaherd.reference.cards import pci_address
-from llamaherd.text.numbers import whole_number
 
 DEVICE_FLAGS = ("--device", "-dev")
 NO_DEVICES = ("", "none", "-1")
@@ -23,16 +22,11 @@ def device_ids(rig: Rig, instance: Instance) -> tuple[str, ...]:
     gpus = rig.gpus.cards if rig.gpus else {}
     by_address = sorted((pci_address(gpu.pci), name) for name, gpu in gpus.items() if gpu.pci)
     numbers = {name: str(number) for number, (_, name) in enumerate(by_address)}
-    ids = [_id(gpus[name], numbers.get(name)) for name in instance.on]
+    ids = [
+        gpu.uuid or (numbers.get(name) if gpu.index is None else str(gpu.index))
+        for name, gpu in ((name, gpus[name]) for name in instance.on)
+    ]
     return tuple(each for each in ids if each is not None)
-
-
-def visible_devices(ids: tuple[str, ...], *, given: bool) -> str:
-    """Return the value of CUDA_VISIBLE_DEVICES. With `given`, as in a container, numbers count only these GPUs."""
-    if given and ids and all(whole_number(each) is not None for each in ids):
-        order = sorted(ids, key=int)
-        return ",".join(str(order.index(each)) for each in ids)
-    return ",".join(ids)
 
 
 def gpu_refs(rig: Rig, instance: Instance) -> tuple[GpuRef, ...]:
@@ -69,12 +63,6 @@ def _shown_id(gpu: Card) -> str | None:
         domain, bus, device, function = pci_address(gpu.pci)
         return f"{domain:08X}:{bus:02X}:{device:02X}.{function}"
     return gpu.uuid or (None if gpu.index is None else str(gpu.index))
-
-
-def _id(gpu: Card, number: str | None) -> str | None:
-    if gpu.uuid:
-        return gpu.uuid
-    return str(gpu.index) if gpu.index is not None else number
 
 
 def cdi_devices(rig: Rig, instance: Instance) -> tuple[str, ...]:
@@ -116,9 +104,11 @@ def server_environment(rig: Rig, declared: Instance, build: BuildPlan | None) ->
         assigned["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         ids = device_ids(rig, declared)
         if ids:
-            # A container has its own GPUs and no others, except under WSL.
-            given = declared.backend == "compose" and rig.host.wsl is None
-            assigned["CUDA_VISIBLE_DEVICES"] = visible_devices(ids, given=given)
+            # A container has its own GPUs and no others, except under WSL: numbers count only these.
+            if declared.backend == "compose" and rig.host.wsl is None and all(map(str.isdecimal, ids)):
+                order = sorted(ids, key=int)
+                ids = tuple(str(order.index(each)) for each in ids)
+            assigned["CUDA_VISIBLE_DEVICES"] = ",".join(ids)
         if rig.host.wsl:
             assigned["LD_LIBRARY_PATH"] = "/usr/lib/wsl/lib"
     elif build and build.cuda:

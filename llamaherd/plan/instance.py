@@ -6,12 +6,12 @@ import hashlib
 from typing import Literal
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.engines.divergence import Reading
 from llamaherd.engines.flags.definitions import assumed
 from llamaherd.engines.flags.effective import EffectiveOptions, effective_options
 from llamaherd.engines.flags.task import BATCH, UBATCH, Task, server_task
 from llamaherd.inventory.schema import DRAIN_SECONDS, Backend, Expect
 from llamaherd.layout import BUILDS
+from llamaherd.memory.divergence import Reading
 from llamaherd.plan.artifacts import Planned, TextFile
 from llamaherd.plan.server import Endpoint, ServerSpec
 

@@ -14,17 +14,16 @@ from llamaherd.checks.command_line import WIRING
 from llamaherd.engines import DIALECTS, EXPERTS, CommandLine, Server, listens_on
 from llamaherd.engines.flags import Catalogue, Flag, check_arguments
 from llamaherd.engines.flags.conflicts import SOURCES
-from llamaherd.engines.flags.drafting import AUTOMATIC_SLOTS
 from llamaherd.engines.flags.effective import OFF, EffectiveOptions, Option, effective_options
 from llamaherd.engines.flags.environment import flag_of_variable
 from llamaherd.engines.flags.keys import Keys, keys_from_arguments, managed_flags, slug, wired_flags, written_flags
 from llamaherd.engines.flags.overrides import Override
+from llamaherd.engines.flags.task import AUTOMATIC_SLOTS
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Card
-from llamaherd.inventory.schema.key_flags import IK, LLAMA, VLLM, number
-from llamaherd.memory.explicit_flags import MOVING, with_explicit_flags
+from llamaherd.inventory.schema.key_flags import IK, LLAMA, VLLM, key_arguments, number
 from llamaherd.memory.facts import RigFacts
-from llamaherd.memory.instances import experts_on_cpu
+from llamaherd.memory.instances import MOVING, experts_on_cpu, with_explicit_flags
 from llamaherd.memory.placement import Placement
 from llamaherd.plan.devices import server_environment
 from llamaherd.recipes.recipe import ServerCommand
@@ -155,8 +154,8 @@ def rendered_server(facts: RigFacts, name: str) -> Rendered | None:
     )
     return Rendered(
         known.flags,
-        dialect.arguments(source),
-        {**dialect.told(declared), **server_environment(rig, declared, None)},
+        key_arguments(engine.kind, source),
+        {**dialect.variables(declared), **server_environment(rig, declared, None)},
         declared.listen,
         declared.port,
         declared.on,

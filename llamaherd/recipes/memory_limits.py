@@ -14,7 +14,7 @@ from llamaherd.gguf.header import Header
 from llamaherd.gguf.parse import GgufError
 from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.memory.estimate import estimate
-from llamaherd.memory.explicit_flags import with_explicit_flags
+from llamaherd.memory.instances import with_explicit_flags
 from llamaherd.memory.overhead import in_ram
 from llamaherd.memory.placement import CACHE_RAM, Placement
 from llamaherd.recipes.recipe import ServerCommand

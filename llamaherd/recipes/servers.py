@@ -17,7 +17,7 @@ from llamaherd.engines.flags.cmake import OPTION_TAKEN
 from llamaherd.engines.flags.conflicts import find_conflicts
 from llamaherd.engines.flags.effective import OFF, Conflict, ServerContext, effective_options
 from llamaherd.engines.flags.environment import PREFIX, flag_of_variable
-from llamaherd.engines.threads import THREAD_FOR_EACH
+from llamaherd.memory.facts import THREAD_FOR_EACH
 from llamaherd.recipes.commands import Position, Text, Word
 from llamaherd.recipes.recipe import (
     BETTER_BY_RIG,

@@ -12,7 +12,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.protocol import UnexpectedLineError, query_verb
 from llamaherd.host.remote import NoPythonError, Remote
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.inventory.schema.machine import OperatingSystem
+from llamaherd.inventory.schema.rig import OperatingSystem
 from llamaherd.onhost.hardware import FoundGpu, FoundHost, HardwareInput
 from llamaherd.reference.cards import CARDS
 

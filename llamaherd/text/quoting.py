@@ -47,16 +47,15 @@ def here_document(text: str) -> Written:
 
 def systemd_argument(value: object) -> Written:
     """Quote one argument of ExecStart= (systemd.service(5), "Command lines"): no `%` or `$` in it is expanded."""
-    return _systemd_word(_storable(value).replace("%", "%%").replace("$", "$$"))
+    return Written(systemd_value(value).replace("$", "$$"))
 
 
 def systemd_value(value: object) -> Written:
-    """Quote one assignment of Environment= (systemd.exec(5)): `%` begins a specifier there, `$` means itself."""
-    return _systemd_word(_storable(value).replace("%", "%%"))
+    """Quote one assignment of Environment= (systemd.exec(5)): `%` begins a specifier there, `$` means itself.
 
-
-def _systemd_word(text: str) -> Written:
-    """Quote one word for systemd (systemd.syntax(7), "Quoting"), with C's escapes."""
+    A word is quoted with C's escapes (systemd.syntax(7), "Quoting").
+    """
+    text = _storable(value).replace("%", "%%")
     plain = text and not any(sign in " \t\n\r;'\"\\" for sign in text)
     return Written(text if plain else f'"{text.translate(_IN_QUOTES)}"')
 

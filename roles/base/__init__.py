@@ -10,7 +10,7 @@ from llamaherd.host.program import fetcher_files, fetcher_hash
 from llamaherd.host.responses import ProbeOutputs
 from llamaherd.host.state import HostState, StatePart, SystemState, WslState
 from llamaherd.inventory import wsl_files
-from llamaherd.inventory.schema.machine import OperatingSystem
+from llamaherd.inventory.schema.rig import OperatingSystem
 from llamaherd.layout import BUILD_USER, BUILDERS_FOLDERS, FETCHER, INCOMING, KEYS, OURS
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Estimate, Plan

@@ -18,7 +18,7 @@ from llamaherd.host.time_limits import BUILD_SECONDS, SOURCE_SECONDS, transfer_s
 from llamaherd.inventory.schema import Engine, Rig, Source
 from llamaherd.inventory.schema.software import BuiltFlags, cmake_value
 from llamaherd.layout import CACHE
-from llamaherd.lock.engine_flags import FOLDER, BuiltEngine, keep_built
+from llamaherd.lock.local_files import FOLDER, BuiltEngine, keep_built
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import BuildPlan, Estimate, Plan, ReleasePlan, StorePlan, digest
 from llamaherd.reference.packages import BUILD_PACKAGES, RELEASE_PACKAGES

@@ -9,14 +9,13 @@ from pathlib import Path, PurePosixPath
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines import DIALECTS, TRAITS, Dialect, Server, flags_of, listens_on, on_host_network
-from llamaherd.engines.divergence import words_as_served
-from llamaherd.engines.flags.task import server_task
 from llamaherd.engines.llama_cpp import NotRoutedError, router_arguments, router_preset
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Gate, Instance, Rig
+from llamaherd.inventory.schema.key_flags import key_arguments
 from llamaherd.layout import KEYS, LIBEXEC, PRESETS, container_user, service_of, unit_user
 from llamaherd.lock.apply import NotLockedError
-from llamaherd.memory.divergence import readings
+from llamaherd.memory.divergence import readings, words_as_served
 from llamaherd.memory.facts import InstanceFacts, RigFacts
 from llamaherd.memory.instances import experts_on_cpu
 from llamaherd.plan import (
@@ -92,8 +91,8 @@ def server_spec(
         image=(image.tag if image else engine.image) if in_container else None,
         program=_program(build, image),
         command=dialect.command,
-        arguments=dialect.arguments(source),
-        environment={**dialect.told(declared), **server_environment(rig, declared, build)},
+        arguments=key_arguments(engine.kind, source),
+        environment={**dialect.variables(declared), **server_environment(rig, declared, build)},
         folders=tuple(dict.fromkeys(each.folder for each in models)),
         mounts=(rig.store.path,) if rig.store.mount else (),
         key=KeyFile(path=str(KEYS / name), variable=dialect.key_variable) if declared.api_key else None,
@@ -173,7 +172,7 @@ def dialect_input(rig: Rig, name: str, facts: InstanceFacts, model: ModelPlan, d
         listen=listens_on(engine, declared),
         overrides=(f"{moved}=CPU",) if moved else (),
         api_key_file=str(KEYS / name) if declared.api_key else None,
-        flags=facts.flags,
+        flags=facts.flags or flags_of(engine),
         draft_path=drafting.path if drafting else None,
         mmproj_path=model.mmproj_path,
     )
@@ -236,11 +235,6 @@ def plan_gate(gate: Gate | None) -> GatePlan | None:
     if gate is None:
         return None
     return GatePlan(decode=gate.decode, prefill=gate.prefill, kld=gate.kld, seconds=gate.budget or GATE_BUDGET)
-
-
-def is_for_chats(known: InstanceFacts) -> bool:
-    """Return whether clients request chats of an instance, and no embeddings or rerank."""
-    return known.command is None or server_task(known.command.meant) == "chat"
 
 
 def plan_divergence(facts: RigFacts, name: str, server: ServerSpec, build: BuildPlan | None) -> DivergencePlan | None:
@@ -468,7 +462,7 @@ def plan_instance(
         threads=source.threads,
         server=server,
         expect=declared.expect,
-        gate=plan_gate(declared.gate) if is_for_chats(known) else None,
+        gate=plan_gate(declared.gate) if known.task == "chat" else None,
         divergence=plan_divergence(facts, name, server, build),
         drain=declared.drain,
         memory=estimate_memory(rig, known.memory) if known.memory else None,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llamaherd.checks.groups import ALIKE
+from llamaherd.checks.references import ALIKE
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.settings import parse_setting
 from llamaherd.measure.trials.pair import Pair, missing_for_trial, plan_pair, variant_result

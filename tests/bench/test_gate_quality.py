@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from llamaherd.engines.divergence import Reading
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.measure.results.store import result_files
 from llamaherd.measure.trials.divergence import Compared, Figure, NoFiguresError, Quality, parse_quality
@@ -29,6 +28,7 @@ from llamaherd.measure.trials.gate import (
 )
 from llamaherd.measure.trials.pair import Pair
 from llamaherd.measure.trials.trial import Variant
+from llamaherd.memory.divergence import Reading
 from llamaherd.plan import DivergencePlan, Plan
 from tests.bench.test_divergence import REAL
 from tests.support.rigs import Declared, cpu_rig, planned

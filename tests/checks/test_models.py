@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from llamaherd.checks.context import RigCheck, RigContext
-from llamaherd.checks.memory import check_memory, check_slots
 from llamaherd.checks.models import (
     check_drafting_gain,
     check_experts,
@@ -23,6 +22,7 @@ from llamaherd.checks.models import (
     check_training_context,
     check_vocabularies,
 )
+from llamaherd.checks.placement import check_memory, check_slots
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig

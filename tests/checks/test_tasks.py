@@ -11,7 +11,7 @@ import yaml
 from benchmarks.memory_shapes_embedding import bge_m3, qwen3_embedding
 from llamaherd.checks.command_line import check_conflicts, conflicting_commands
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.tasks import check_task_keys, check_tasks
+from llamaherd.checks.models import check_task_keys, check_tasks
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from llamaherd.checks import memory as checked
+from llamaherd.checks import placement as checked
 from llamaherd.checks.context import RigContext
 from llamaherd.checks.models import check_training_context
 from llamaherd.diagnostics.findings import Finding

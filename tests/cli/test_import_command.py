@@ -14,7 +14,7 @@ from llamaherd.cli.herd import main
 from llamaherd.inventory.schema.software import UPSTREAM
 from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.lock import Lock, write_lock
-from llamaherd.lock.entries import LockedRef
+from llamaherd.lock.file import LockedRef
 from llamaherd.pipeline.fleet_files import survey_fleet
 from llamaherd.pipeline.load import read_lock
 from tests.cli.test_add_command import MOE, REPO, RIG, hollow

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from llamaherd.lock.tags import newest_tag
+from llamaherd.lock.git_refs import newest_tag
 from tests.support.envelope import the_rig
 from tests.support.moving_versions import REPO, MovingVersions, moving_versions
 

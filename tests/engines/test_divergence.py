@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.engines import DIALECTS, TRAITS
-from llamaherd.engines.divergence import (
+from llamaherd.engines import TRAITS
+from llamaherd.engines.flags.definitions import assumed
+from llamaherd.inventory.schema.key_flags import key_arguments
+from llamaherd.memory.divergence import (
     KEPT,
     Pass,
     compared_arguments,
@@ -15,7 +17,6 @@ from llamaherd.engines.divergence import (
     run_bytes,
     words_with_cache,
 )
-from llamaherd.engines.flags.definitions import assumed
 from tests.engines.test_engines import K2, TWO, K, server
 
 OF = Pass(8192, 2, 512, "/text", "/logits")
@@ -38,7 +39,7 @@ def test_it_has_the_servers_placement_in_the_servers_words(engine: str, flags: s
     known = assumed(engine, flags)
     assert known
     declared = server(engine, flags, **SPREAD, extra_args=extra)
-    arguments = DIALECTS[engine].arguments(declared)
+    arguments = key_arguments(engine, declared)
     base = kept_arguments(words_with_cache(known, arguments, "f16"), OF)
     coarse = compared_arguments(words_with_cache(known, arguments, "q4_0"), OF)
     split = "--split-mode layer --tensor-split 0.9,1"

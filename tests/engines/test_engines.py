@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from llamaherd.engines import DIALECTS, Server, flags_of
 from llamaherd.engines.flags import catalogues, check_arguments
 from llamaherd.inventory.schema import Engine, Instance, Version
+from llamaherd.inventory.schema.key_flags import key_arguments
 from llamaherd.inventory.schema.software import PUBLISHED, UPSTREAM, EngineKind
 
 INSTANCE: dict[str, Any] = {"engine": "e", "model": "m", "context": 8192, "port": 8080}
@@ -57,7 +58,7 @@ K, K2 = "67268c8fd", "8337e4cd3"
     ids=["llama", "ik", "llama, quantised V", "llama, other floats"],
 )
 def test_plain_arguments(engine: str, flags: str, changes: dict[str, Any], argv: str) -> None:
-    assert " ".join(DIALECTS[engine].arguments(server(engine, flags, **changes))) == argv
+    assert " ".join(key_arguments(engine, server(engine, flags, **changes))) == argv
 
 
 @pytest.mark.parametrize(
@@ -139,8 +140,8 @@ def test_plain_arguments(engine: str, flags: str, changes: dict[str, Any], argv:
     ],
 )
 def test_what_a_key_says(engine: str, flags: str, changes: dict[str, Any], said: str) -> None:
-    plain = DIALECTS[engine].arguments(server(engine, flags))
-    arguments = DIALECTS[engine].arguments(server(engine, flags, **changes))
+    plain = key_arguments(engine, server(engine, flags))
+    arguments = key_arguments(engine, server(engine, flags, **changes))
     assert " ".join(arguments[len(plain) :]) == said
 
 
@@ -151,25 +152,25 @@ FLASH: tuple[dict[str, Any], ...] = ({}, {"kv": "q8_0"}, {"flash_attention": "of
 def test_every_version_is_told_of_a_projector_and_of_a_model_that_drafts_in_words_that_it_knows(engine: str) -> None:
     for known in catalogues(engine):
         told = replace(server(engine, known.version, **CARD, draft={"model": "s"}), mmproj_path="/p.gguf")
-        arguments = DIALECTS[engine].arguments(told)
+        arguments = key_arguments(engine, told)
         assert arguments[arguments.index("/p.gguf") - 1] == "--mmproj"
         assert [problem.message for problem in check_arguments(known, arguments) if problem.severity == "error"] == []
 
 
 def test_a_quantised_cache_switches_flash_attention_on_unless_it_is_switched_off() -> None:
     for engine, plain in (("llama.cpp", "auto"), ("ik_llama.cpp", "on")):
-        said = [DIALECTS[engine].arguments(server(engine, **changes))[11] for changes in FLASH]
+        said = [key_arguments(engine, server(engine, **changes))[11] for changes in FLASH]
         assert said == [plain, "on", "off"]
 
 
 def test_experts_go_where_they_are_sent() -> None:
     overridden = replace(server(on=["a"]), overrides=("x=CPU",))
-    assert DIALECTS["llama.cpp"].arguments(overridden)[-2:] == ("--override-tensor", "x=CPU")
+    assert key_arguments("llama.cpp", overridden)[-2:] == ("--override-tensor", "x=CPU")
 
 
 def test_vllm() -> None:
     changes: dict[str, Any] = {"draft": {"mtp": 1}, "thinking": False, "sampling": {"repeat_penalty": 1.1}, **TWO}
-    assert DIALECTS["vllm"].arguments(server("vllm", parallel=8, **changes)) == (
+    assert key_arguments("vllm", server("vllm", parallel=8, **changes)) == (
         *("--model", "/m.gguf", "--served-model-name", "m", "--max-model-len", "8192", "--max-num-seqs", "8"),
         *("--host", "127.0.0.1", "--port", "8080", "--tensor-parallel-size", "2"),
         *("--speculative-config", '{"method": "mtp", "num_speculative_tokens": 1}'),
@@ -179,8 +180,8 @@ def test_vllm() -> None:
 
 
 def test_an_extra_argument_stays_one_argument() -> None:
-    for kind, dialect in DIALECTS.items():
-        assert dialect.arguments(server(kind, extra_args=["--x", "a b;$c"]))[-2:] == ("--x", "a b;$c")
+    for kind in DIALECTS:
+        assert key_arguments(kind, server(kind, extra_args=["--x", "a b;$c"]))[-2:] == ("--x", "a b;$c")
 
 
 @pytest.mark.parametrize("kind", ["llama.cpp", "ik_llama.cpp"])

@@ -24,7 +24,7 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockedRef
 from llamaherd.lock.apply import pinned
-from llamaherd.lock.engine_flags import BuiltEngine, keep_built, read_built, with_built
+from llamaherd.lock.local_files import BuiltEngine, keep_built, read_built, with_built
 from llamaherd.pipeline.fleet_files import locked_facts, survey_fleet
 from llamaherd.pipeline.plan import plan
 from roles import ROLES

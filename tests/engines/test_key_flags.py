@@ -14,7 +14,7 @@ from llamaherd.engines import DIALECTS, Server
 from llamaherd.engines.flags import Catalogue, catalogues
 from llamaherd.engines.flags.keys import keys_from_arguments
 from llamaherd.inventory.schema import Instance
-from llamaherd.inventory.schema.key_flags import KEY_FLAGS
+from llamaherd.inventory.schema.key_flags import KEY_FLAGS, key_arguments
 from llamaherd.inventory.schema.serving import CacheType
 
 VERSIONS = {kind: {known.version: known for known in catalogues(kind)} for kind in DIALECTS}
@@ -79,7 +79,7 @@ def arguments(known: Catalogue, declared: Mapping[str, Any]) -> tuple[str, ...]:
         flags=known,
         draft_path=f"/{draft}.gguf" if draft else None,
     )
-    return DIALECTS[known.kind].arguments(server)
+    return key_arguments(known.kind, server)
 
 
 def without_one_key(declared: Mapping[str, Any]) -> Iterator[tuple[str, Any, dict[str, Any]]]:

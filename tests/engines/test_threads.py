@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.engines.threads import best_threads
 from llamaherd.inventory.schema import Cpu, Rig
-from llamaherd.memory.facts import rig_facts
+from llamaherd.memory.facts import best_threads, rig_facts
 from tests.support.rigs import Declared, changed, gpu_rig
 
 DATA = Path(__file__).parents[1] / "data" / "threads_h100.jsonl"

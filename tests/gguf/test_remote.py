@@ -21,8 +21,7 @@ import pytest
 
 from llamaherd.diagnostics.findings import HubError
 from llamaherd.gguf.parse import CHUNK, MIB, parse_header
-from llamaherd.gguf.remote import HubPatience, fetch_header
-from llamaherd.gguf.shards import read_header
+from llamaherd.gguf.shards import HubPatience, fetch_header, read_header
 from tests.support import gguf_files
 from tests.support.counting import Sent
 from tests.support.gguf_files import QWEN_MERGES, QWEN_TOKENS, Weight

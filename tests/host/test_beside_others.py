@@ -21,9 +21,8 @@ from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.facts import rig_facts
 from llamaherd.memory.instances import placement
-from llamaherd.memory.layout import places_of
 from llamaherd.memory.overhead import in_ram
-from llamaherd.memory.placement import Placement
+from llamaherd.memory.placement import Placement, places_of
 from tests.support import gguf_files
 from tests.support.headers import header, qwen_35b
 

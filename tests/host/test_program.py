@@ -22,7 +22,7 @@ from llamaherd.host import program as packing
 from llamaherd.host.program import GO, MISSING, SEND, Events, Program, bootstrap, packed_program, request
 from llamaherd.host.remote import Patience, RemoteError, Shell
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.inventory.schema.machine import OperatingSystem
+from llamaherd.inventory.schema.rig import OperatingSystem
 from llamaherd.onhost.document import VERSION, dump
 from llamaherd.resources import DOCS
 from roles.serve.onhost.model import KeyRemovalInput

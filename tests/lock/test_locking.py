@@ -16,7 +16,7 @@ import yaml
 from llamaherd import lock
 from llamaherd.diagnostics.findings import HubError, InventoryError, Place
 from llamaherd.gguf.parse import CHUNK
-from llamaherd.gguf.remote import HubPatience
+from llamaherd.gguf.shards import HubPatience
 from llamaherd.inventory.schema import Fleet, Rig
 from llamaherd.inventory.yaml_file import Document, read_yaml
 from llamaherd.lock import Lock, LockedImage, hub

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.gguf.remote import HubPatience, fetch_header
+from llamaherd.gguf.shards import HubPatience, fetch_header
 from llamaherd.lock import git_refs, hub, registry
 from tests.support.liar import LIES, OK, Liar, Lie, raw, whole
 from tests.support.sample import drawn
@@ -122,7 +122,7 @@ import re, resource, sys
 from pathlib import Path
 from llamaherd.lock import git_refs, hub, registry
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.gguf.remote import fetch_header
+from llamaherd.gguf.shards import fetch_header
 hub.TIMEOUT = registry.TIMEOUT = git_refs.TIMEOUT = 10
 question, url, host = sys.argv[1:]
 try:

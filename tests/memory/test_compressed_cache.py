@@ -8,8 +8,7 @@ import pytest
 
 from benchmarks.memory_shapes import deepseek_v2_lite
 from llamaherd.memory.compute import compute_bytes
-from llamaherd.memory.layout import lay_out
-from llamaherd.memory.placement import Placement
+from llamaherd.memory.placement import Placement, lay_out
 from tests.support.headers import header
 
 MIB = 1 << 20

@@ -16,7 +16,7 @@ from benchmarks.gpu_rigs_rows import Row, again, rig_of
 from benchmarks.memory_shapes_embedding import bge_m3, in_type, jina_v2, qwen3_embedding
 from llamaherd.checks.command_line import check_conflicts, conflicting_commands
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.memory import check_memory
+from llamaherd.checks.placement import check_memory
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig

@@ -17,8 +17,7 @@ from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema.serving import Share
 from llamaherd.memory import Placement, estimate
 from llamaherd.memory.fit import RESERVE, Room, best_fit, changes, fit_in
-from llamaherd.memory.layout import expert_layers_on_cpu, experts_pattern
-from llamaherd.memory.placement import HOST
+from llamaherd.memory.placement import HOST, expert_layers_on_cpu, experts_pattern
 from llamaherd.pipeline.engine_estimate import (
     MIB,
     NoFigureError,

@@ -14,7 +14,7 @@ from benchmarks.gpu_rigs_cases import CASES, MODELS
 from benchmarks.gpu_rigs_rows import PROMPT
 from benchmarks.gpu_servers import ANSWER
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.memory import check_memory
+from llamaherd.checks.placement import check_memory
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu_rigs_cases import MODELS
-from llamaherd.gguf.header import Header
-from llamaherd.gguf.layers import WITHOUT_LOGITS
+from llamaherd.gguf.header import WITHOUT_LOGITS, Header
 from llamaherd.memory import Placement, estimate
 from llamaherd.memory.overhead import cuda_on_gpus
 from tests.support.headers import header

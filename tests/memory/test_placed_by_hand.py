@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from llamaherd.checks.context import RigContext
-from llamaherd.checks.memory import check_memory as memory_check
-from llamaherd.checks.memory import check_uncounted_memory
+from llamaherd.checks.placement import check_memory as memory_check
+from llamaherd.checks.placement import check_uncounted_memory
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
@@ -21,8 +21,7 @@ from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.facts import Sized, rig_facts
 from llamaherd.memory.instances import draft_placement, placement
-from llamaherd.memory.layout import ik_layer_devices
-from llamaherd.memory.placement import HOST, Placement
+from llamaherd.memory.placement import HOST, Placement, ik_layer_devices
 from llamaherd.memory.suggestions import suggest_changes
 from llamaherd.plan.estimate import estimate_memory
 from tests.support.headers import gemma3, qwen_35b, qwen_122b

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from llamaherd.engines.divergence import Reading
 from llamaherd.inventory.schema import Instance
 from llamaherd.measure.tune.candidate import Candidate, with_keys
 from llamaherd.measure.tune.search import SearchedInstance, space_of
-from llamaherd.memory.divergence import MOST_TOKENS, readings
+from llamaherd.memory.divergence import MOST_TOKENS, Reading, readings
 from llamaherd.memory.facts import rig_facts
 from llamaherd.memory.fit import fit_in
 from tests.tune.test_axes import known

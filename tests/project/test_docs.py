@@ -26,7 +26,7 @@ from llamaherd.gguf.folder import folder_shape
 from llamaherd.gguf.header import Header, TensorGroup
 from llamaherd.inventory.schema import Draft, Fleet, Instance, Rig
 from llamaherd.inventory.schema.fleet_file import FleetFile
-from llamaherd.inventory.schema.key_flags import KEY_FLAGS
+from llamaherd.inventory.schema.key_flags import KEY_FLAGS, key_arguments
 from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.inventory.yaml_text import Loader
 from llamaherd.lock import Lock, LockedFile, LockedLocal, LockedModel
@@ -370,12 +370,12 @@ def test_what_keys_become_names_each_flag(engine: str) -> None:
             declared[key] = {**declared.get(key, {}), part: value} if part else value
     declared |= {"on": ["a", "b"], "draft": {"mtp": 2, "p_min": 0.5}}
     everything = Instance.model_validate(declared, context={"folder": ROOT})
-    newest = next(reversed(catalogues(engine)), None)
-    server = Server(everything, "/m.gguf", 4, "127.0.0.1", ("blk=CPU",), "/key", newest)
+    newest = catalogues(engine)[-1]
+    server = Server(everything, "/m.gguf", 4, "127.0.0.1", newest, ("blk=CPU",), "/key")
     smaller = everything.model_copy(update={"draft": Draft(model="s")})
     other = replace(server, declared=smaller, draft_path="/s.gguf", mmproj_path="/p.gguf")
     ranks = replace(server, declared=everything.model_copy(update={"serve": "rerank", "pooling": None}))
-    written = [word for each in (server, other, ranks) for word in DIALECTS[engine].arguments(each)]
+    written = [word for each in (server, other, ranks) for word in key_arguments(engine, each)]
     assert named == {argument for argument in written if argument.startswith("--")}
 
 

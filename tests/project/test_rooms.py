@@ -24,7 +24,7 @@ ORDER = (
 OUTSIDE = {"socket", "ssl", "http", "urllib.request", "subprocess", "time", "random", "secrets", "uuid"}
 OUTSIDE_NAMES = {"os.environ", "os.getenv", "datetime.now", "Path.cwd"}
 EDGES = (
-    *("cli/", "deploy/", "onhost/fetch/", "bounded.py", "gguf/remote.py", "role/dial.py"),
+    *("cli/", "deploy/", "onhost/fetch/", "bounded.py", "gguf/shards.py", "role/dial.py"),
     *("pipeline/discovery.py", "pipeline/load.py"),
     *("lock/file.py", "lock/git_refs.py", "lock/github.py", "lock/hub.py", "lock/local_files.py", "lock/registry.py"),
     "lock/resolver.py",

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.engines.divergence import Reading
 from llamaherd.host.ssh import RemoteError
 from llamaherd.measure.trials.divergence import Compared, compare_outputs
 from llamaherd.measure.trials.trial import UnitRun
+from llamaherd.memory.divergence import Reading
 from tests.bench.test_divergence import OUTPUTS, REAL
 
 READINGS = (Reading(8192, 2, 512, 4_000), Reading(4096, 2, 512, 2_000), Reading(2048, 4, 512, 2_000))

@@ -19,13 +19,6 @@ from llamaherd.engines.flags.access import (
 )
 from llamaherd.engines.flags.arguments import NO_NUMBER
 from llamaherd.engines.flags.definitions import Catalogue
-from llamaherd.engines.flags.drafting import (
-    PARALLEL,
-    find_ignored_heads,
-    find_missing_draft_type,
-    find_own_draft,
-    find_useless_draft_settings,
-)
 from llamaherd.engines.flags.effective import OFF, Conflict, ConflictFinder, EffectiveOptions, Option, ServerContext
 from llamaherd.engines.flags.overrides import find_bad_overrides, find_unreached_overrides
 from llamaherd.engines.flags.placement import (
@@ -40,7 +33,16 @@ from llamaherd.engines.flags.placement import (
     find_wrong_devices,
     visible_gpus,
 )
-from llamaherd.engines.flags.task import BATCH, UBATCH, find_short_inputs
+from llamaherd.engines.flags.task import (
+    BATCH,
+    PARALLEL,
+    UBATCH,
+    find_ignored_heads,
+    find_missing_draft_type,
+    find_own_draft,
+    find_short_inputs,
+    find_useless_draft_settings,
+)
 from llamaherd.reference.known_faults import BadBuild, bad_builds
 
 SOURCES = ("--model", "--model-url", "--hf-repo", "--docker-repo")

@@ -177,6 +177,11 @@ class Catalogue:
         flag = self.find(spelling)
         return flag is not None and not flag.removed
 
+    def accepts(self, spelling: str, value: str) -> bool:
+        """Return whether the flag accepts a value."""
+        flag = self.find(spelling)
+        return flag is not None and bool(flag.values) and flag.values[-1].wrong(value) is None
+
     def first(self, *candidates: str) -> str | None:
         """Return the first of these spellings that can be used."""
         return next((spelling for spelling in candidates if self.knows(spelling)), None)
@@ -240,17 +245,15 @@ def catalogue(kind: str, version: str) -> Catalogue | None:
 
 
 @cache
-def assumed(kind: str, version: str | None) -> Catalogue | None:
+def assumed(kind: str, version: str | None) -> Catalogue:
     """Return the flags to assume for a version: the oldest for one before all, the newest for one of unknown age.
 
-    The latter may have more flags, and is not `complete`. None for an engine without catalogues.
+    The latter may have more flags, and is not `complete`.
     """
-    found = catalogue(kind, version) if version else None
-    known = () if found else catalogues(kind)
-    if found or not known:
+    if version and (found := catalogue(kind, version)):
         return found
-    asked = _order(kind, version) if version else None
-    if asked:
+    known = catalogues(kind)
+    if version and _order(kind, version):
         return replace(known[0], exact=False)
     return replace(known[-1], exact=False, complete=False)
 

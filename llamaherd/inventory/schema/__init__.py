@@ -4,21 +4,27 @@ They are frozen. `plan.py` derives from them what exactly must be on a host.
 """
 
 from llamaherd.inventory.schema.base import Declared, Secret
-from llamaherd.inventory.schema.machine import (
+from llamaherd.inventory.schema.rig import (
+    HUB,
+    LOCAL,
+    Bandwidth,
     Card,
     Clocks,
     Connect,
     ContainerToolkit,
     Cpu,
     Driver,
+    Fleet,
     Gpus,
     Host,
     Repository,
+    Rig,
+    Sharing,
+    Store,
     Suspend,
     Wake,
     Wsl,
 )
-from llamaherd.inventory.schema.rig import HUB, LOCAL, Bandwidth, Fleet, Rig, Sharing, Store
 from llamaherd.inventory.schema.serving import (
     DRAIN_SECONDS,
     MOST_LIMITS,

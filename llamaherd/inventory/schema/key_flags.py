@@ -28,6 +28,18 @@ class Settings(dict[str, Any]):
     """
 
 
+class Flags(Protocol):
+    """The flags of one version of an engine."""
+
+    def knows(self, spelling: str, /) -> bool:
+        """Return whether it has this flag."""
+        ...
+
+    def accepts(self, spelling: str, value: str, /) -> bool:
+        """Return whether it has this flag and accepts this value."""
+        ...
+
+
 class Served(Protocol):
     """The settings of one server, and the flags of its engine's version."""
 
@@ -37,21 +49,13 @@ class Served(Protocol):
         ...
 
     @property
-    def gpus(self) -> int:
-        """The number of GPUs of the server."""
+    def flags(self) -> Flags:
+        """The flags of the engine's version."""
         ...
 
     @property
     def draft_path(self) -> str | None:
         """The path of the model that drafts, if it is another one."""
-        ...
-
-    def knows(self, flag: str) -> bool:
-        """Return whether the engine has this flag."""
-        ...
-
-    def takes(self, flag: str, value: str) -> bool:
-        """Return whether the engine has this flag and accepts this value."""
         ...
 
 
@@ -64,8 +68,8 @@ Reader = Callable[[str], Any]
 class Spelling:
     """How one engine spells a key on its command line."""
 
-    write: Writer
-    """Return the arguments for a value of the key."""
+    write: Writer | None = None
+    """Return the arguments for a value of the key. None: the flag of `values` with the value, if that is set."""
     values: Mapping[str, Reader] = field(default_factory=dict)
     """Flags that take a value, each with its reader."""
     switches: Mapping[str, Any] = field(default_factory=dict)
@@ -157,13 +161,9 @@ def _object(text: str) -> dict[str, Any]:
 # --- spellings of one key ---
 
 
-def _valued(flag: str, *, read: Reader = number, text: Callable[[Any], str] = str, shown: str = "") -> Spelling:
+def _valued(flag: str, *, read: Reader = number, shown: str = "") -> Spelling:
     """Return the spelling by one flag with a value."""
-
-    def write(value: Any, _server: Served) -> Words:
-        return () if value in (None, ()) else (flag, text(value))
-
-    return Spelling(write=write, values={flag: read}, shown=shown)
+    return Spelling(values={flag: read}, shown=shown)
 
 
 def _named(flag: str) -> Spelling:
@@ -196,7 +196,6 @@ def _constant(*flags: str, default: Words = ()) -> Spelling:
 def _model(*hub: str) -> Spelling:
     """Return the spelling of the model's path. The flags for a repository of a hub are only read."""
     return Spelling(
-        write=lambda value, _server: ("--model", value),
         values=dict.fromkeys(("--model", *hub), str),
         partial=frozenset(hub),
         shown="`--model`",
@@ -216,21 +215,28 @@ def _count_of_gpus(text: str) -> Settings | None:
     return Settings({"on": count}) if isinstance(count, int) and 1 <= count <= MOST_GPUS else None
 
 
-_IK_FLASH_ATTENTION = _valued(
-    "--flash-attn",
-    read=_on_or_off,
-    text=lambda value: "off" if value == "off" else "on",
+def _write_flash_attention(wanted: str | None, server: Served) -> Words:
+    """Return llama.cpp's flag: a quantised cache needs `on`."""
+    return ("--flash-attn", wanted or ("on" if server.declared.kv.quantised else "auto"))
+
+
+_FLASH_ATTENTION = Spelling(write=_write_flash_attention, values={"--flash-attn": _on_or_off})
+_IK_FLASH_ATTENTION = Spelling(
+    write=lambda wanted, _server: ("--flash-attn", "off" if wanted == "off" else "on"),
+    values={"--flash-attn": _on_or_off},
     shown="`--flash-attn`, on unless `off`",
 )
-_TENSOR_SPLIT = _valued("--tensor-split", read=_shares, text=lambda shares: ",".join(f"{share:g}" for share in shares))
+_TENSOR_SPLIT = Spelling(
+    write=lambda shares, _server: ("--tensor-split", ",".join(f"{share:g}" for share in shares)) if shares else (),
+    values={"--tensor-split": _shares},
+)
 _PROJECTOR = Spelling(
-    write=lambda path, _server: ("--mmproj", path) if path else (),
     values={"--mmproj": lambda _text: None},
     partial=frozenset({"--mmproj"}),
 )
 _DEVICES = Spelling(write=lambda _value, _server: (), values={"--device": _devices}, shown="`CUDA_VISIBLE_DEVICES`")
 _TENSOR_PARALLEL = Spelling(
-    write=lambda value, _server: ("--tensor-parallel-size", str(value)) if value > 1 else (),
+    write=lambda gpus, _server: ("--tensor-parallel-size", str(len(gpus))) if len(gpus) > 1 else (),
     values={"--tensor-parallel-size": _count_of_gpus},
 )
 
@@ -243,7 +249,7 @@ def _layers(flag: str, whole: str) -> Spelling:
         return "all" if isinstance(value, int) and value >= 99 else value
 
     def write(value: Any, server: Served) -> Words:
-        if not server.gpus:
+        if not server.declared.on:
             return ()
         return (flag, whole if value in (None, "all") else str(value))
 
@@ -275,7 +281,7 @@ _LOAD_MODES: Mapping[str, Settings] = {
 
 def _write_load_mode(mapped: Any, server: Served) -> Words:
     """Return one flag since July 2026 (PR #20834), a switch before."""
-    if not server.knows("--load-mode"):
+    if not server.flags.knows("--load-mode"):
         return ("--no-mmap",) if mapped is False else ()
     if server.declared.mlock:
         return ("--load-mode", "mlock" if mapped is False else "mmap+mlock")
@@ -289,7 +295,7 @@ _LOAD_MODE = Spelling(
     shown="`--load-mode`",
 )
 _LOCK = Spelling(
-    write=lambda locked, server: ("--mlock",) if locked and not server.knows("--load-mode") else (),
+    write=lambda locked, server: ("--mlock",) if locked and not server.flags.knows("--load-mode") else (),
     switches={"--mlock": True},
     shown="`--load-mode`",
 )
@@ -343,14 +349,14 @@ def _write_draft(draft: Draft | None, server: Served) -> Words:
         return ()
     # In b9093 a model of its own drafts once it is named; since b9246 it drafts nothing without its type.
     kind = "draft-mtp" if draft.mtp else "draft-simple"
-    most = "--spec-draft-n-max" if server.knows("--spec-draft-n-max") else "--draft-max"
-    least = "--spec-draft-p-min" if server.knows("--spec-draft-p-min") else "--draft-p-min"
+    most = "--spec-draft-n-max" if server.flags.knows("--spec-draft-n-max") else "--draft-max"
+    least = "--spec-draft-p-min" if server.flags.knows("--spec-draft-p-min") else "--draft-p-min"
     return (
-        *(("--spec-type", kind) if draft.mtp or server.takes("--spec-type", kind) else ()),
+        *(("--spec-type", kind) if draft.mtp or server.flags.accepts("--spec-type", kind) else ()),
         *(most, str(draft.tokens)),
         *(() if draft.p_min is None else (least, str(draft.p_min))),
         *(("--spec-draft-model", server.draft_path) if server.draft_path else ()),
-        *(("--spec-draft-ngl", "all") if server.draft_path and server.gpus else ()),
+        *(("--spec-draft-ngl", "all") if server.draft_path and server.declared.on else ()),
     )
 
 
@@ -359,8 +365,8 @@ def _write_ik_draft(draft: Draft | None, server: Served) -> Words:
     if draft is None:
         return ()
     model = ("--model-draft", server.draft_path) if server.draft_path else ()
-    layers = ("--n-gpu-layers-draft", "999") if server.draft_path and server.gpus else ()
-    if server.knows("-mtp"):
+    layers = ("--n-gpu-layers-draft", "999") if server.draft_path and server.declared.on else ()
+    if server.flags.knows("-mtp"):
         head = ("-mtp",) if draft.mtp else ()
         least = () if draft.p_min is None else ("--draft-p-min", str(draft.p_min))
         return (*head, "--draft-max", str(draft.tokens), *least, *model, *layers)
@@ -446,7 +452,7 @@ def _write_thinking(wanted: bool | None, server: Served) -> Words:
     """Return a flag of its own, or before there was one, an argument of the chat template."""
     if wanted is None:
         return ()
-    if server.knows("--reasoning"):
+    if server.flags.knows("--reasoning"):
         return ("--reasoning", "on" if wanted else "off")
     return ("--chat-template-kwargs", json.dumps({"enable_thinking": wanted}))
 
@@ -487,7 +493,7 @@ def _write_task(task: str, server: Served) -> Words:
     """Return the switch of a task; none for rerank with ik_llama.cpp, which has no such server."""
     if task == "embeddings":
         return ("--embeddings",)
-    return ("--reranking",) if task == "rerank" and server.knows("--reranking") else ()
+    return ("--reranking",) if task == "rerank" and server.flags.knows("--reranking") else ()
 
 
 _EMBEDS = Settings({"serve.embeds": True})
@@ -516,7 +522,6 @@ def _pooling(text: str) -> Any:
 
 
 _POOLING = Spelling(
-    write=lambda value, _server: () if value is None else ("--pooling", value),
     values={"--pooling": _pooling},
     partial=frozenset({"--pooling"}),
 )
@@ -569,8 +574,7 @@ KEY_FLAGS: Sequence[KeyFlag] = (
     KeyFlag("kv.v", _llamas(_named("--cache-type-v")), example="q8_0", limited=False),
     KeyFlag(
         "flash_attention",
-        {LLAMA: _valued("--flash-attn", read=_on_or_off), IK: _IK_FLASH_ATTENTION},
-        source="flash_attention",
+        {LLAMA: _FLASH_ATTENTION, IK: _IK_FLASH_ATTENTION},
         example="auto",
         limited=False,
     ),
@@ -602,7 +606,6 @@ KEY_FLAGS: Sequence[KeyFlag] = (
     KeyFlag(
         "on",
         _llamas(_DEVICES, _TENSOR_PARALLEL),
-        source="gpus",
         example="[card]",
         wired="`on` sets the GPUs",
         limited=False,
@@ -664,16 +667,19 @@ KEY_FLAGS: Sequence[KeyFlag] = (
 def key_arguments(kind: str, server: Served) -> Words:
     """Return the arguments of a server of this engine, without the program."""
     words: list[str] = []
-    for path, write in _writers(kind):
+    for path, spelling in _spelled_values(kind):
         value: Any = server
         for name in path:
             value = None if value is None else getattr(value, name)
-        words += write(value, server)
+        if spelling.write:
+            words += spelling.write(value, server)
+        elif value is not None:
+            words += (spelling.flags[0], str(value))
     return (*words, *server.declared.extra_args)
 
 
 @cache
-def _writers(kind: str) -> Sequence[tuple[Words, Writer]]:
-    """Return the path of each row's value from a server on, and what writes it."""
+def _spelled_values(kind: str) -> Sequence[tuple[Words, Spelling]]:
+    """Return the path of each row's value from a server on, and its spelling."""
     rows = ((row, spelling) for row in KEY_FLAGS if (spelling := row.spelled.get(kind)))
-    return tuple((tuple((row.source or f"declared.{row.key}").split(".")), spelling.write) for row, spelling in rows)
+    return tuple((tuple((row.source or f"declared.{row.key}").split(".")), spelling) for row, spelling in rows)

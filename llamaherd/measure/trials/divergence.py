@@ -9,11 +9,10 @@ from itertools import islice
 from typing import Protocol
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
-from llamaherd.engines.divergence import Reading
 from llamaherd.measure.client.requests import long_text
 from llamaherd.measure.results.result import Count, NotNegative, Recorded
 from llamaherd.measure.trials.trial import SCRATCH, UnitRun, is_out_of_memory
-from llamaherd.memory.divergence import MOST_TOKENS
+from llamaherd.memory.divergence import MOST_TOKENS, Reading
 
 _MOST_TEXT = 1 << 20
 """Characters of the tool's output that are parsed."""

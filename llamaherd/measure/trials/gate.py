@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from llamaherd import __version__
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.engines.divergence import Pass, Reading, compared_arguments, kept_arguments
 from llamaherd.inventory.schema import Connect
 from llamaherd.layout import ARMS_TEXT
 from llamaherd.measure.client.requests import suite
@@ -47,6 +46,7 @@ from llamaherd.measure.trials.trial import (
     server_with,
     trial_port,
 )
+from llamaherd.memory.divergence import Pass, Reading, compared_arguments, kept_arguments
 from llamaherd.pipeline.history import NEWEST_RELEASES, query_past
 from llamaherd.pipeline.release import Past
 from llamaherd.plan import GatePlan, InstancePlan, Plan, digest

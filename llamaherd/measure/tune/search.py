@@ -11,10 +11,10 @@ from llamaherd.engines import TRAITS
 from llamaherd.gguf.header import Header, spread
 from llamaherd.inventory.schema import CacheTypes, Instance, Rig
 from llamaherd.measure.tune.candidate import KV, MODEL, PRECISE, Candidate, Outcome, Outcomes, Value, with_keys
-from llamaherd.memory.explicit_flags import MOVING
 from llamaherd.memory.facts import RigFacts, rig_facts
 from llamaherd.memory.fit import Fit
-from llamaherd.memory.layout import expert_layers_on_cpu
+from llamaherd.memory.instances import MOVING
+from llamaherd.memory.placement import expert_layers_on_cpu
 
 AxisStrategy = Literal["climb", "each"]
 """Step by step from its present value, as long as it gets better; or every value."""

@@ -13,15 +13,6 @@ from typing import Any
 from llamaherd import __version__
 from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.engines import TRAITS, flags_of
-from llamaherd.engines.divergence import (
-    BASE,
-    Pass,
-    Reading,
-    compared_arguments,
-    kept_arguments,
-    words_as_served,
-    words_with_cache,
-)
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.settings import Setting, with_settings
@@ -34,7 +25,16 @@ from llamaherd.measure.tune.candidate import MODEL, Candidate, Judged, Limits, P
 from llamaherd.measure.tune.journal import Fingerprint, Head, fingerprint_of, keys_of
 from llamaherd.measure.tune.objective import Objective, Purpose
 from llamaherd.measure.tune.search import SearchedInstance, Space, space_of
-from llamaherd.memory.divergence import readings
+from llamaherd.memory.divergence import (
+    BASE,
+    Pass,
+    Reading,
+    compared_arguments,
+    kept_arguments,
+    readings,
+    words_as_served,
+    words_with_cache,
+)
 from llamaherd.pipeline.fleet_files import local_headers
 from llamaherd.pipeline.load import plans, read_lock
 from llamaherd.plan import InstancePlan, ModelPlan, Plan
