@@ -15,9 +15,7 @@ PAGES = sorted(
     if page.parent.name not in ("findings", "measurements") and page.name not in ("CHANGELOG.md", "findings.md")
 )
 MOST_WORDS = 40_000
-"""Of all pages for users."""
-MOST_DESIGN_WORDS = 3_600
-"""Of the pages in docs/design/, which give contributors the reasons of decisions."""
+"""Of all pages together."""
 LONGEST = 25
 """The most words of a sentence. One sentence in fifty may be longer."""
 RELATIVE = re.compile(r"(?:What|Who|Whoever|Whatever|Where|Whether|Which)\b(?!.*\?$)")
@@ -62,13 +60,11 @@ def shown(page: Path, number: int, sentence: str) -> str:
     return f"{page.relative_to(ROOT)}:{number}: {sentence}"
 
 
-@pytest.mark.parametrize(("design", "most"), [(False, MOST_WORDS), (True, MOST_DESIGN_WORDS)])
-def test_the_pages_together_are_short(design: bool, most: int) -> None:
-    pages = [page for page in PAGES if (page.parent.name == "design") is design]
-    texts = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in pages}
+def test_the_pages_together_are_short() -> None:
+    texts = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
     # The bars and rules of tables are no words.
     words = {name: sum(bool(re.search(r"\w", word)) for word in text.split()) for name, text in texts.items()}
-    assert sum(words.values()) <= most, sorted(words.items(), key=lambda each: -each[1])[:10]
+    assert sum(words.values()) <= MOST_WORDS, sorted(words.items(), key=lambda each: -each[1])[:10]
 
 
 def test_few_sentences_are_long() -> None:
