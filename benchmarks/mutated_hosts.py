@@ -20,8 +20,7 @@ from llamaherd.fleet import gateway_snapshot as gateway
 from llamaherd.fleet.gateway_snapshot import gateway_lines
 from llamaherd.fleet.snapshot import FleetSnapshot
 from llamaherd.fleet.status import check_status, rig_snapshot
-from llamaherd.fleet.status_page import to_html
-from llamaherd.fleet.status_text import status_lines
+from llamaherd.fleet.status_text import status_lines, to_html
 from llamaherd.inventory.schema import Connect
 from llamaherd.measure.report.export import render_report as report_of
 from llamaherd.measure.report.export import report_json

@@ -41,8 +41,8 @@ from llamaherd.measure.bench.outcome import measurement_outcome, print_outcome
 from llamaherd.measure.bench.selection import Selection, parse_concurrency, parse_depths, parse_duration, parse_watts
 from llamaherd.measure.bench.series import quick_series
 from llamaherd.measure.bench.url_target import UrlTarget, measure_url, target_label
-from llamaherd.measure.client.endpoint import inspect_url
 from llamaherd.measure.client.http_client import Target
+from llamaherd.measure.client.requests import inspect_url
 from llamaherd.measure.results.document import redact_result, result_bytes
 from llamaherd.measure.results.lookup import read_results
 from llamaherd.measure.results.store import last_result, results_folder, write_result

@@ -1,13 +1,15 @@
-"""The state of the fleet as tables, and as lines of a terminal that never wrap. Pure."""
+"""The state of the fleet as tables, as lines of a terminal that never wrap, and as an HTML page. Pure."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from math import ceil
 from textwrap import wrap
 
+from llamaherd import __version__
 from llamaherd.fleet.snapshot import CardSnapshot, FleetSnapshot, InstanceSnapshot, RigSnapshot, Speed
-from llamaherd.measure.report.tables import NONE, Table, rounded, short
+from llamaherd.measure.report.charts import NONE, Table, rounded, short
 from llamaherd.text.terminal import shown
 
 INSTANCES = ("rig", "instance", "state", "port", "model", "streams", "waiting", "t/s now", "measured")
@@ -229,3 +231,20 @@ def _cut(text: str, width: int | None) -> str:
 
 def _padded(text: str, width: int) -> str:
     return text + " " * (width - cells(text))
+
+
+FASTEST_RELOAD = 5
+"""The fewest seconds between two reloads of a page: a reload loses what a reader has selected."""
+
+
+def to_html(now: FleetSnapshot, every: float | None = None, *, ended: bool = False) -> str:
+    """Return the whole page. Texts from hosts are escaped, and never markup.
+
+    `every`: the seconds after which the file is written again, so the page reloads itself. `ended`: it was, until now.
+    """
+    from llamaherd.measure.report.export import html_environment  # late: the other forms need no template
+
+    reload = None if every is None or ended else max(FASTEST_RELOAD, ceil(every))
+    template = html_environment("status").get_template("page.html.j2")
+    about, tables = status_summary(now), status_tables(now)
+    return template.render(now=now, about=about, tables=tables, version=__version__, reload=reload, ended=ended)

@@ -15,7 +15,7 @@ from llamaherd.fleet.status_text import Paint, table_lines
 from llamaherd.host.protocol import UnexpectedLineError, query_verb
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Rig
-from llamaherd.measure.report.tables import NONE, Table
+from llamaherd.measure.report.charts import NONE, Table
 from llamaherd.onhost.status import CardStatus, ServerStatus
 from llamaherd.onhost.top import GpuUse, TopStatus
 from llamaherd.plan import InstancePlan, Plan

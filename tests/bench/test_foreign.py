@@ -24,9 +24,8 @@ from llamaherd.measure.bench.url_target import (
     measure_url,
     target_label,
 )
-from llamaherd.measure.client.endpoint import inspect_url
 from llamaherd.measure.client.http_client import Target
-from llamaherd.measure.client.requests import KINDS, suite
+from llamaherd.measure.client.requests import KINDS, inspect_url, suite
 from llamaherd.measure.results.document import redact_result
 from llamaherd.measure.results.result import Cell, Host
 from llamaherd.measure.results.store import read_result, write_result

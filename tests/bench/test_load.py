@@ -11,9 +11,8 @@ import pytest
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.bench.job import WorkloadContext
 from llamaherd.measure.bench.load import Load, queue_note, total_lines, total_speed
-from llamaherd.measure.client.endpoint import Served
 from llamaherd.measure.client.http_client import Patience, Target
-from llamaherd.measure.client.requests import suite
+from llamaherd.measure.client.requests import Served, suite
 from llamaherd.measure.results.result import Cell, Condition, Run
 from tests.bench.made import result
 from tests.bench.played import CHUNKED, END, answer, chunk, last

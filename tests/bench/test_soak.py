@@ -19,9 +19,8 @@ from llamaherd.measure.bench.series import (
     energy_series,
     quick_series,
 )
-from llamaherd.measure.client.endpoint import Served
 from llamaherd.measure.client.http_client import Target
-from llamaherd.measure.client.requests import Series, SeriesProgress, suite
+from llamaherd.measure.client.requests import Series, SeriesProgress, Served, suite
 from llamaherd.measure.results.result import Cell, Condition, GpuTelemetry, Run, Telemetry
 from tests.bench.made import result
 

@@ -16,36 +16,35 @@ from llamaherd.measure.bench.job import (
     Job,
     MakeSeries,
     ObstacleError,
+    PowerHold,
     ProgressReporter,
     SavedResult,
+    ServerConnection,
     ServerProfile,
     Workload,
 )
-from llamaherd.measure.bench.reservation import PowerHold, ServerConnection
 from llamaherd.measure.bench.selection import QUICK_ONLY, Selection
 from llamaherd.measure.bench.series import FEWEST_RUNS, MOST_RUNS, is_narrow
 from llamaherd.measure.bench.session import Session, WarmUp, utc_now, warm_up, warm_up_inputs
-from llamaherd.measure.client.endpoint import (
-    LETTERS_A_TOKEN,
-    Served,
-    ServerFacts,
-    count_tokens,
-    estimate_prompt,
-    is_native,
-    server_facts,
-)
 from llamaherd.measure.client.http_client import Failure, Patience, Target, request_json
 from llamaherd.measure.client.requests import (
+    LETTERS_A_TOKEN,
     MOST_CACHE_BUSTERS,
     Requests,
     RequestSpec,
     Series,
     SeriesProgress,
+    Served,
+    ServerFacts,
     Step,
     TaskRequests,
     cache_buster,
+    count_tokens,
+    estimate_prompt,
+    is_native,
     long_prompt,
     long_text_of,
+    server_facts,
     suite,
 )
 from llamaherd.measure.meter.meter import HostSnapshot, Meter, Watch, gpus_of, obstacles

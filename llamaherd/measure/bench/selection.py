@@ -12,8 +12,7 @@ from llamaherd.measure.bench.depth import DEPTH_TIMES, DEPTH_TOKENS, Ladder, Sep
 from llamaherd.measure.bench.job import ServerProfile, Workload
 from llamaherd.measure.bench.load import LOAD_KIND, LOAD_SECONDS, Load, Soak, queue_note
 from llamaherd.measure.bench.series import ENERGY_REST_SECONDS, POWER_ROUNDS, PowerSeries, energy_series, power_series
-from llamaherd.measure.client.endpoint import Served
-from llamaherd.measure.client.requests import Series, suite
+from llamaherd.measure.client.requests import Series, Served, suite
 
 MOST_DEPTH, MOST_AT_ONCE, MOST_STEPS = 2 << 20, 64, 40
 LEAST_DEPTH = 256

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.ssh import RemoteError
 from llamaherd.measure.bench.job import Job, ProgressReporter, Workload, WorkloadContext, approximate_text, seconds_left
-from llamaherd.measure.client.endpoint import Served
 from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import (
     MOST_CACHE_BUSTERS,
@@ -18,6 +17,7 @@ from llamaherd.measure.client.requests import (
     RequestSpec,
     Series,
     SeriesProgress,
+    Served,
     Step,
     run_from_answer,
     suite,

@@ -23,15 +23,18 @@ from llamaherd.measure.bench.job import (
     seconds_left,
 )
 from llamaherd.measure.bench.session import WarmUp, utc_now, warm_up
-from llamaherd.measure.client.endpoint import LETTERS_A_TOKEN, Served, count_tokens, estimate_prompt
 from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import (
+    LETTERS_A_TOKEN,
     MOST_CACHE_BUSTERS,
     Requests,
     RequestSpec,
     Series,
     SeriesProgress,
+    Served,
     Step,
+    count_tokens,
+    estimate_prompt,
     long_prompt,
     long_text,
     run_from_answer,

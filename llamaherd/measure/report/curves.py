@@ -8,9 +8,24 @@ from itertools import pairwise
 from math import exp, log, sqrt
 from typing import Literal
 
-from llamaherd.measure.report.charts import Axis, Chart, Level, Pane, Point, Series, fewest
+from llamaherd.measure.report.charts import (
+    Axis,
+    Chart,
+    Level,
+    Pane,
+    Point,
+    Series,
+    Table,
+    cells_table,
+    fewest,
+    figure,
+    optional,
+    rounded,
+    short,
+    tokens,
+    without_empty,
+)
 from llamaherd.measure.report.results import Measured, MeasuredCell
-from llamaherd.measure.report.tables import Table, cells_table, figure, optional, rounded, short, tokens, without_empty
 from llamaherd.measure.results.metrics import DECODE, FIRST_TOKEN, PREFILL, Metric
 from llamaherd.measure.statistics import standard_deviation, student_quantile
 

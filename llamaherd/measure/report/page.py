@@ -12,15 +12,20 @@ from pathlib import Path
 from typing import get_args
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.report.charts import Axis, Bar, Bars, Chart, Pane, Point, Series, days, fewest
-from llamaherd.measure.report.curves import result_charts
-from llamaherd.measure.report.results import Figure, Measured, MeasuredCell, check_measured
-from llamaherd.measure.report.searches import FinishedSearch, search_chart, search_tables
-from llamaherd.measure.report.tables import (
+from llamaherd.measure.report.charts import (
     NONE,
+    Axis,
+    Bar,
+    Bars,
+    Chart,
+    Pane,
+    Point,
+    Series,
     Table,
     cells_table,
     context_table,
+    days,
+    fewest,
     figure,
     memory_table,
     plus_minus,
@@ -29,6 +34,9 @@ from llamaherd.measure.report.tables import (
     tokens,
     without_empty,
 )
+from llamaherd.measure.report.curves import result_charts
+from llamaherd.measure.report.results import Figure, Measured, MeasuredCell, check_measured
+from llamaherd.measure.report.searches import FinishedSearch, search_chart, search_tables
 from llamaherd.measure.results.lookup import read_results
 from llamaherd.measure.results.metrics import DECODE, FIRST_TOKEN, PREFILL, STEP, Metric
 from llamaherd.measure.results.result import Condition, Kind

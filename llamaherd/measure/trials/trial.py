@@ -22,9 +22,8 @@ from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.layout import ARMS_TEXT, BESIDE_UNITS, KEPT, arm_of
 from llamaherd.measure.bench.depth import Ladder
 from llamaherd.measure.bench.job import WorkloadContext
-from llamaherd.measure.client.endpoint import Served, estimate_prompt
 from llamaherd.measure.client.http_client import Answer, Failure, Target
-from llamaherd.measure.client.requests import Requests, RequestSpec
+from llamaherd.measure.client.requests import Requests, RequestSpec, Served, estimate_prompt
 from llamaherd.measure.results.result import Run, Start
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.onhost.servers import MINE, READY_TO_START, NeededGpu, StoppedServer, TrialServer, TrialsInput

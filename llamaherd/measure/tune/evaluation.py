@@ -13,7 +13,7 @@ from zlib import crc32
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import Connect
-from llamaherd.measure.bench.reservation import PowerHold, PowerRange
+from llamaherd.measure.bench.job import PowerHold, PowerRange
 from llamaherd.measure.bench.series import POWER_ROUNDS, SECONDS, SETTLES
 from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import RequestSpec, ended_early, long_prompt, run_from_answer
@@ -22,10 +22,9 @@ from llamaherd.measure.results.metrics import DECODE, PREFILL
 from llamaherd.measure.results.result import Condition, Run, Start, Telemetry
 from llamaherd.measure.statistics import rate
 from llamaherd.measure.trials.trial import NotStartedError, Variant, VariantName, is_out_of_memory
-from llamaherd.measure.tune.candidate import Candidate, Why
+from llamaherd.measure.tune.candidate import FIRST_SIZES, Candidate, Figures, Objective, Probe, Sizes, Why, figures_of
 from llamaherd.measure.tune.final_measurements import is_limit_measured
 from llamaherd.measure.tune.journal import Deep, Limited, SearchJournal, TriedCandidate, keys_of
-from llamaherd.measure.tune.objective import FIRST_SIZES, Figures, Objective, Probe, Sizes, figures_of
 from llamaherd.plan import InstancePlan
 from llamaherd.text.numbers import show_seconds
 

@@ -21,9 +21,8 @@ from llamaherd.measure.statistics import (
     paired_ratio,
     unpaired_ratio,
 )
-from llamaherd.measure.tune.candidate import Candidate, Value, settings_of
+from llamaherd.measure.tune.candidate import Candidate, Figures, Objective, Sizes, Value, settings_of
 from llamaherd.measure.tune.journal import Deep, Limited, Search, TriedCandidate, candidate_of
-from llamaherd.measure.tune.objective import Figures, Objective, Sizes
 from llamaherd.measure.tune.search import BETTER
 from llamaherd.text.numbers import show_seconds
 

@@ -20,16 +20,18 @@ from llamaherd.measure.results.store import AppendOnlyFile, read_file
 from llamaherd.measure.tune.candidate import (
     Candidate,
     Cost,
+    Figures,
     Judged,
     Limits,
+    Objective,
     Outcome,
     Outcomes,
     Precision,
+    Sizes,
     Value,
     Why,
     precision_of,
 )
-from llamaherd.measure.tune.objective import Figures, Objective, Sizes
 
 Hash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 

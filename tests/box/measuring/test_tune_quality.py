@@ -13,7 +13,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines.divergence import Reading, logits_bytes
 from llamaherd.measure.trials.trial import Trial, TrialHost
 from llamaherd.measure.tune.candidate import Candidate, Precision
-from llamaherd.measure.tune.target import TuneTarget, tune_target
+from llamaherd.measure.tune.tuning import TuneTarget, tune_target
 from roles import ROLES
 from tests.box.bench import Bench
 from tests.box.coarse import coarse
