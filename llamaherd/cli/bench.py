@@ -40,7 +40,7 @@ from llamaherd.measure.bench.measurement import measure_instance
 from llamaherd.measure.bench.outcome import measurement_outcome, print_outcome
 from llamaherd.measure.bench.selection import Selection, parse_concurrency, parse_depths, parse_duration, parse_watts
 from llamaherd.measure.bench.series import quick_series
-from llamaherd.measure.bench.url_target import UrlTarget, measure_url, target_label
+from llamaherd.measure.bench.session import UrlTarget, measure_url, target_label
 from llamaherd.measure.client.http_client import Target
 from llamaherd.measure.client.requests import inspect_url
 from llamaherd.measure.results.document import redact_result, result_bytes

@@ -16,7 +16,7 @@ from llamaherd.measure.bench.depth import Ladder
 from llamaherd.measure.bench.job import SavedResult, Workload
 from llamaherd.measure.bench.load import Load
 from llamaherd.measure.bench.series import quick_series
-from llamaherd.measure.bench.url_target import (
+from llamaherd.measure.bench.session import (
     NO_CACHE_COUNTS,
     URL_NOTE,
     UrlTarget,

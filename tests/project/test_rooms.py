@@ -29,7 +29,7 @@ EDGES = (
     *("lock/file.py", "lock/git_refs.py", "lock/github.py", "lock/hub.py", "lock/local_files.py", "lock/registry.py"),
     "lock/resolver.py",
     *("measure/bench/measurement.py", "measure/bench/job.py", "measure/bench/session.py"),
-    *("measure/bench/url_target.py", "measure/client/http_client.py", "measure/meter/meter.py"),
+    *("measure/bench/session.py", "measure/client/http_client.py", "measure/meter/meter.py"),
     *("measure/trials/gate.py", "measure/trials/trial.py"),
     *(
         "host/remote.py",
