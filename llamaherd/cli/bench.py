@@ -43,9 +43,8 @@ from llamaherd.measure.bench.series import quick_series
 from llamaherd.measure.bench.session import UrlTarget, measure_url, target_label
 from llamaherd.measure.client.http_client import Target
 from llamaherd.measure.client.requests import inspect_url
-from llamaherd.measure.results.document import redact_result, result_bytes
 from llamaherd.measure.results.lookup import read_results
-from llamaherd.measure.results.store import last_result, results_folder, write_result
+from llamaherd.measure.results.store import last_result, redact_result, result_bytes, results_folder, write_result
 from llamaherd.pipeline.load import inventory_path
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.plan.plan import instance_name_error, instances_of

@@ -26,9 +26,8 @@ from llamaherd.measure.bench.session import (
 )
 from llamaherd.measure.client.http_client import Target
 from llamaherd.measure.client.requests import KINDS, inspect_url, suite
-from llamaherd.measure.results.document import redact_result
 from llamaherd.measure.results.result import Cell, Host
-from llamaherd.measure.results.store import read_result, write_result
+from llamaherd.measure.results.store import read_result, redact_result, write_result
 from tests.bench.played import CHUNKED, END, Part, chunk, delta, last
 from tests.bench.site import CHAT, MODELS, Reply, Site, models, page
 from tests.bench.test_ladder import Cache

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.host_lock import HostLock
@@ -307,6 +307,30 @@ def locked_host(rig: str, connect: Connect, who: str, say: Callable[[str], None]
         yield
     finally:
         lock.give_back()
+
+
+class TrialServers(Protocol):
+    """Starts servers, one at a time, and sends requests to the running one."""
+
+    def start(self, name: VariantName, /) -> Start:
+        """Start a server, and wait until it responds. Raise NotStartedError."""
+        ...
+
+    def stop(self) -> None:
+        """Stop the running server."""
+        ...
+
+    def ask(self, wanted: RequestSpec, /) -> Answer | Failure:
+        """Return one streamed response of the running server."""
+        ...
+
+    def count(self, text: str, /) -> int:
+        """Return the number of tokens that the running server reads of a chat with a text."""
+        ...
+
+    def clock(self) -> float:
+        """Return the time in seconds."""
+        ...
 
 
 class TrialHost:

@@ -110,13 +110,9 @@ Why = Literal["memory", "load", "answer", "quality", "draft"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a candidate: its score, higher being better; or why there is none.
-
-    `spread` is the standard deviation of `score` as a share, if it is known.
-    """
+    """The outcome of a candidate: its score, higher being better; or why there is none."""
 
     score: float | None
-    spread: float | None = None
     why: Why | None = None
     says: str = ""
 
@@ -375,18 +371,18 @@ _MOST_PROMPTS = 16
 """That are read one after the other, so that together they take long enough to measure their energy."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Tokens of a response, and of a prompt that is only read; and the number of such prompts.
+class Sizes(Recorded):
+    """Tokens of a response, and of a prompt that is only read; and the number of such prompts. A line of the journal.
 
     `prefill` is the speed by which they were chosen, 0 if it is unknown. With `past_end`, end tokens are ignored,
     because responses are longer than the model would make them.
     """
 
-    written: int
-    read: int
-    prompts: int = 1
-    prefill: float = 0.0
+    line: Literal["sizes"] = "sizes"
+    written: Count
+    read: Count
+    prompts: Count = 1
+    prefill: NotNegative = 0.0
     past_end: bool = False
 
     @classmethod
@@ -398,12 +394,13 @@ class Sizes:
         read = min(_LONGEST, max(_SHORTEST, round(prefill * _READING)), context // 2)
         if energy:
             prompts = min(_MOST_PROMPTS, max(1, ceil(SECONDS * prefill / read)))
-            return cls(answer_length(SECONDS, decode, context), read, prompts, prefill, past_end=True)
+            written = answer_length(SECONDS, decode, context)
+            return cls(written=written, read=read, prompts=prompts, prefill=prefill, past_end=True)
         written = min(_MOST, max(_FEWEST, round(decode * _WRITING)))
-        return cls(min(written, context // 4), read, prefill=prefill)
+        return cls(written=min(written, context // 4), read=read, prefill=prefill)
 
 
-FIRST_SIZES = Sizes(_FEWEST, _FIRST_PROMPT, past_end=True)
+FIRST_SIZES = Sizes(written=_FEWEST, read=_FIRST_PROMPT, past_end=True)
 """The sizes before the speed is known."""
 
 

@@ -61,7 +61,6 @@ from llamaherd.measure.tune.journal import (
     Found,
     Head,
     SearchJournal,
-    Sized,
     TriedCandidate,
     candidate_of,
     fingerprint_of,
@@ -421,7 +420,7 @@ class Tuning:
         sized = self.evaluation.sizes = self.evaluation.sizes or self.journal.search.sizes
         trial = self.evaluation.measure(candidate, rounds, worth)
         if sized is None and (sizes := self.evaluation.sizes):
-            self.journal.add(Sized.of(sizes))
+            self.journal.add(sizes)
         return trial
 
     def _more(self) -> bool:
