@@ -24,7 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from llamaherd.measure.bench.depth import Climb, RungAnswer, prompt_tokens, token_completion
+from llamaherd.measure.bench.workloads import Climb, RungAnswer, prompt_tokens, token_completion
 from llamaherd.measure.client.http_client import Target
 from llamaherd.measure.client.requests import cache_buster
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.bench.depth import Ladder
 from llamaherd.measure.bench.selection import parse_concurrency, parse_depths, parse_duration, parse_watts
+from llamaherd.measure.bench.workloads import Ladder
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.bench.depth import Ladder
 from llamaherd.measure.bench.job import SavedResult, Workload
-from llamaherd.measure.bench.load import Load
 from llamaherd.measure.bench.series import quick_series
 from llamaherd.measure.bench.session import (
     NO_CACHE_COUNTS,
@@ -24,6 +22,7 @@ from llamaherd.measure.bench.session import (
     measure_url,
     target_label,
 )
+from llamaherd.measure.bench.workloads import Ladder, Load
 from llamaherd.measure.client.http_client import Target
 from llamaherd.measure.client.requests import KINDS, inspect_url, suite
 from llamaherd.measure.results.result import Cell, Host

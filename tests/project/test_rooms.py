@@ -62,7 +62,7 @@ HEAVY = (
 )
 LOADS_HEAVY = (
     *("deploy/", "onhost/fetch/", "bounded.py", "cli/", "inventory/certificates.py"),
-    *("measure/bench/outcome.py", "measure/results/comparison_table.py"),
+    *("measure/results/comparison_table.py", "measure/results/comparison_table.py"),
     *("measure/tune/optuna_model.py", "measure/tune/show.py", "store/show.py", "text/tables.py"),
 )
 """The modules that may load such a library when they are imported: a command imports them when it needs them."""

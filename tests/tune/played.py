@@ -15,8 +15,8 @@ from pathlib import Path
 from benchmarks.tune import parzen_of, start_of
 from benchmarks.tune_law import DRAFTED, UBATCH, LawRig
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.bench.depth import DEPTH_TIMES, DEPTH_TOKENS
 from llamaherd.measure.bench.job import PowerRange
+from llamaherd.measure.bench.workloads import DEPTH_TIMES, DEPTH_TOKENS
 from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import RequestSpec
 from llamaherd.measure.results.result import GpuTelemetry, Run, Start, Telemetry

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from benchmarks.tune import start_of
 from benchmarks.tune_law import LawRig
-from llamaherd.measure.bench.depth import DEPTH_TIMES, DEPTH_TOKENS
+from llamaherd.measure.bench.workloads import DEPTH_TIMES, DEPTH_TOKENS
 from llamaherd.measure.report.page import gather_results, page
 from llamaherd.measure.tune.candidate import Candidate, Objective
 from llamaherd.measure.tune.final_measurements import Deeper, depth_of

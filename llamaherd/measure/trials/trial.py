@@ -20,8 +20,8 @@ from llamaherd.host.tunnel import free_port
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.layout import ARMS_TEXT, BESIDE_UNITS, KEPT, arm_of
-from llamaherd.measure.bench.depth import Ladder
 from llamaherd.measure.bench.job import WorkloadContext
+from llamaherd.measure.bench.workloads import Ladder
 from llamaherd.measure.client.http_client import Answer, Failure, Target
 from llamaherd.measure.client.requests import Requests, RequestSpec, Served, estimate_prompt
 from llamaherd.measure.results.result import Run, Start

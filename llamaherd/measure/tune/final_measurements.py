@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from llamaherd.measure.bench.depth import DEPTH_TIMES, DEPTH_TOKENS
+from llamaherd.measure.bench.workloads import DEPTH_TIMES, DEPTH_TOKENS
 from llamaherd.measure.statistics import (
     Block,
     Estimate,

@@ -1,9 +1,13 @@
-"""Measure speed by depth: in one growing prompt, or in separate requests."""
+"""The workloads of a measurement: speed by depth, in one growing prompt or in separate requests, and under load."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from math import ceil
+from queue import SimpleQueue
 from typing import Any, TypeGuard
 
 from llamaherd.diagnostics.findings import UserError
@@ -19,8 +23,9 @@ from llamaherd.measure.client.http_client import (
     stream_answer,
     timings_of,
 )
-from llamaherd.measure.client.requests import cache_buster, long_text, run_from_answer
-from llamaherd.measure.results.result import Condition, Run
+from llamaherd.measure.client.requests import Prompt, cache_buster, long_text, run_from_answer
+from llamaherd.measure.results.result import Condition, Kind, Result, Run
+from llamaherd.measure.statistics import Estimate, Sample, estimate
 
 _CLIMB_PATIENCE = Patience(first=3600, silence=3600, total=3600)
 """A long prompt is computed without any output."""
@@ -234,7 +239,7 @@ def _rung_run(each: RungAnswer) -> Run:
 SEPARATE_TIMES = 2
 """Requests at each depth."""
 
-_FIRST_SALT = 140_000
+_FIRST_DEPTH_SALT = 140_000
 _NEAR = 0.1
 """The share by which a prompt may be longer or shorter than its depth."""
 
@@ -266,7 +271,7 @@ class SeparateDepths:
             text = context.text_of(depth) + _GO_ON
             for number in range(SEPARATE_TIMES):
                 at = context.clock()
-                before = cache_buster(context.session, _FIRST_SALT + SEPARATE_TIMES * place + number)
+                before = cache_buster(context.session, _FIRST_DEPTH_SALT + SEPARATE_TIMES * place + number)
                 answer = stream_answer(
                     context.served.target, context.served.chat, _depth_body(context, before + text), _SEPARATE_PATIENCE
                 )
@@ -304,3 +309,202 @@ def _depth_body(context: WorkloadContext, text: str) -> dict[str, Any]:
     body |= {"max_tokens": DEPTH_TOKENS, "stream_options": {"include_usage": True}}
     # Other engines may refuse unknown keys.
     return body | ({"ignore_eos": True} if context.served.engine == "vllm" else {})
+
+
+LOAD_SECONDS, LOAD_TOKENS = 30.0, 160
+"""Of each number of requests at once, and of each response: no other measurement uses this length."""
+LOAD_KIND: Kind = "code"
+_PATIENCE = Patience()
+MOST_PIECES = 100_000
+"""Of all responses whose times are kept: a result has room for four times as many values."""
+SLICES = 5
+"""Parts of the time at full load: the error of the total follows from their differences."""
+
+_FEWEST_FOR_95 = 59
+"""Requests below which only the slowest one is known of the slowest twentieth."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Numbers of requests at once, each for so many seconds. No two prompts begin alike, nor like any before."""
+
+    levels: tuple[int, ...]
+    prompts: Sequence[Prompt]
+    seconds: float = LOAD_SECONDS
+    tokens: int = LOAD_TOKENS
+    patience: Patience = _PATIENCE
+    name: str = "concurrency"
+    one_by_one: bool = False
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """One for each number."""
+        return tuple(
+            Condition(kind=LOAD_KIND, generated=self.tokens, concurrency=level, cache="cold", sampling="instance")
+            for level in self.levels
+        )
+
+    @property
+    def rule(self) -> str:
+        """The criterion to stop."""
+        return f"{self.seconds:g} s with each number of requests at once"
+
+    def runs(self, context: WorkloadContext) -> Iterator[tuple[int, Run]]:
+        """Yield the runs of one number after the other. Raise UserError."""
+        numbers, pieces = count(_FIRST_LOAD_SALT), 0
+        for cell, (level, condition) in enumerate(zip(self.levels, self.conditions, strict=True)):
+            for run in _Streams(self, context, condition, numbers).runs(level):
+                pieces += len(run.pieces_ms)
+                yield cell, run if pieces <= MOST_PIECES else run.model_copy(update={"pieces_ms": ()})
+
+
+_FIRST_LOAD_SALT = 150_000
+"""The numbers below belong to single requests: there are no more of them in two hours."""
+
+
+class _Streams:
+    """So many threads, each with one request at a time. Their runs are passed on as they arrive."""
+
+    def __init__(self, load: Load, context: WorkloadContext, condition: Condition, numbers: Iterator[int]) -> None:
+        self._load, self._context, self._condition = load, context, condition
+        self._numbers, self._lock = numbers, threading.Lock()
+        self._over = threading.Event()
+        self._found: SimpleQueue[Run | Failure | None] = SimpleQueue()
+
+    def runs(self, level: int) -> Iterator[Run]:
+        """Yield the runs. The first failure ends all threads: a server that fails under load has no speed."""
+        ends = self._context.clock() + self._load.seconds
+        for _ in range(level):
+            threading.Thread(target=self._stream, args=(ends,), daemon=True).start()
+        try:
+            left = level
+            while left:
+                found = self._found.get()
+                if isinstance(found, Failure):
+                    raise workload_error(f"with {level} requests at once", found)
+                if found is not None:
+                    yield found
+                left -= found is None
+        finally:
+            self._over.set()
+
+    def _stream(self, ends: float) -> None:
+        try:
+            while not self._over.is_set() and (at := self._context.clock()) < ends:
+                found = self._asked()
+                self._found.put(self._run(found, at))
+        finally:
+            self._found.put(None)
+
+    def _run(self, found: Answer | Failure, at: float) -> Run | Failure:
+        """Return the run of a response; an empty one was too short."""
+        if isinstance(found, Failure) and found.why != "empty":
+            return found
+        return run_from_answer(found, self._condition, at=at)
+
+    def _asked(self) -> Answer | Failure:
+        with self._lock:
+            number = next(self._numbers)
+        served = self._context.served
+        body = _load_body(self._load, served.model, number, cache_buster(self._context.session, number))
+        return stream_answer(served.target, served.chat, body, self._load.patience)
+
+
+def _load_body(load: Load, model: str, number: int, before: str) -> Mapping[str, Any]:
+    text = before + load.prompts[number % len(load.prompts)].text
+    return {
+        "model": model,
+        "messages": [{"role": "user", "content": text}],
+        "max_tokens": load.tokens,
+        "stream_options": {"include_usage": True},
+        "cache_prompt": False,
+    }
+
+
+@dataclass(frozen=True)
+class TotalSpeed:
+    """The speed of a server with all requests at once. `waited` is the time to the first token, in ms.
+
+    Nineteen of twenty of these are below `late`; with too few requests for that, it is the longest.
+    """
+
+    tokens_per_second: Estimate
+    seconds: float
+    requests: int
+    waited: float
+    late: float
+    late_is_longest: bool
+
+
+def total_speed(runs: Sequence[Run], level: int) -> TotalSpeed | None:
+    """Compute the total over the time at full load; None if there was none."""
+    timed = [run for run in runs if run.at is not None and run.total_ms and run.first_token_ms and not run.excluded]
+    window = _window(timed, level)
+    if window is None:
+        return None
+    begin, end = window
+    each = (end - begin) / SLICES
+    slices = [(begin + number * each, begin + (number + 1) * each) for number in range(SLICES)]
+    samples = [Sample(sum(_tokens_within(run, *part) for run in timed), each) for part in slices]
+    together = estimate([[sample for sample in samples if sample.amount > 0]])
+    waits = sorted(run.first_token_ms or 0 for run in timed)
+    if together is None:
+        return None
+    few = len(waits) < _FEWEST_FOR_95
+    late = waits[-1] if few else waits[ceil(0.95 * len(waits)) - 1]
+    return TotalSpeed(together, end - begin, len(waits), waits[len(waits) // 2], late, few)
+
+
+def total_lines(result: Result) -> Iterator[str]:
+    """Yield a line of the summary for each number of requests at once."""
+    for cell in result.cells:
+        level = cell.condition.concurrency
+        found = total_speed(cell.runs, level) if level > 1 else None
+        if found is None:
+            continue
+        together = found.tokens_per_second
+        error = f" ({together.low:.4g} to {together.high:.4g})" if together.low and together.high else ""
+        late = "at most" if found.late_is_longest else "19 of 20 within"
+        yield (
+            f"{level} at once: {together.value:.4g} t/s{error} of all together over {found.seconds:.0f} s; "
+            f"first token after {found.waited:.0f} ms, {late} {found.late:.0f} ms, of {found.requests} requests"
+        )
+
+
+def _window(runs: Sequence[Run], level: int) -> tuple[float, float] | None:
+    """Return the time from the first to the last moment with so many requests in flight."""
+    changes = sorted(
+        change
+        for run in runs
+        for change in (((run.at or 0.0), 1), ((run.at or 0.0) + (run.total_ms or 0.0) / 1000, -1))
+    )
+    begin = end = None
+    now = 0
+    for at, change in changes:
+        if change < 0 and now == level:
+            end = at
+        now += change
+        if now == level and begin is None:
+            begin = at
+    return (begin, end) if begin is not None and end is not None and end > begin else None
+
+
+def _tokens_within(run: Run, begin: float, end: float) -> float:
+    """Return the tokens of a run in a window of time: equally many in each piece, or evenly if pieces are not kept."""
+    first = (run.at or 0.0) + (run.first_token_ms or 0.0) / 1000
+    if not run.pieces_ms and run.predicted_ms:
+        last = first + run.predicted_ms / 1000
+        return (run.predicted_n or 0) * max(0.0, min(end, last) - max(begin, first)) / (last - first)
+    times = [first]
+    for gap in run.pieces_ms:
+        times.append(times[-1] + gap / 1000)
+    return (run.predicted_n or 0) * sum(begin <= at < end for at in times) / len(times)
+
+
+def queue_note(levels: Sequence[int], slots: int | None) -> str | None:
+    """Return a note if there are more requests at once than the server has slots."""
+    most = max(levels, default=0)
+    if slots is None or most <= slots:
+        return None
+    does = "slot" if slots == 1 else "slots"
+    return f"the server has {slots} {does}: of {most} requests at once, {most - slots} wait, and their first tokens too"
