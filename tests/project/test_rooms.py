@@ -29,7 +29,7 @@ EDGES = (
     *("lock/file.py", "lock/git_refs.py", "lock/github.py", "lock/hub.py", "lock/local_files.py", "lock/registry.py"),
     "lock/resolver.py",
     *("measure/bench/measurement.py", "measure/bench/job.py", "measure/bench/session.py"),
-    *("measure/bench/session.py", "measure/client/http_client.py", "measure/meter/meter.py"),
+    *("measure/client/http_client.py", "measure/meter/meter.py"),
     *("measure/trials/gate.py", "measure/trials/trial.py"),
     *(
         "host/remote.py",
@@ -62,7 +62,7 @@ HEAVY = (
 )
 LOADS_HEAVY = (
     *("deploy/", "onhost/fetch/", "bounded.py", "cli/", "inventory/certificates.py"),
-    *("measure/results/comparison_table.py", "measure/results/comparison_table.py"),
+    "measure/results/comparison_table.py",
     *("measure/tune/optuna_model.py", "measure/tune/show.py", "store/show.py", "text/tables.py"),
 )
 """The modules that may load such a library when they are imported: a command imports them when it needs them."""

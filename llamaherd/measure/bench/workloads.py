@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import count
 from math import ceil
 from queue import SimpleQueue
@@ -37,18 +37,6 @@ Complete = Callable[[Sequence[int], int, bool], JsonResponse | Failure]
 """Requests so many tokens after a prompt; the flag allows the cache."""
 
 
-@dataclass(frozen=True)
-class RungAnswer:
-    """One response: its rung, its number there, and why it does not count, if so."""
-
-    rung: int
-    number: int
-    at: float
-    timings: Timings
-    total_ms: float
-    excluded: str | None
-
-
 @dataclass
 class Climb:
     """One climb: the prompt so far, and how much of it the server has in its cache.
@@ -64,13 +52,16 @@ class Climb:
     prompt: list[int] = field(default_factory=list)
     cached: int = 0
 
-    def answers(self, words: Sequence[int]) -> Iterator[RungAnswer]:
-        """Yield all responses; these words extend the prompt. Raise UserError if a request fails."""
+    def runs(self, words: Sequence[int]) -> Iterator[tuple[int, Run]]:
+        """Yield all runs, each with the number of its depth; these words extend the prompt.
+
+        Raise UserError if a request fails.
+        """
         used = 0
         for rung, depth in enumerate(self.depths):
             used += self._grow(depth, words[used:])
-            for number in range(self.times):
-                yield self._answer(rung, number)
+            for _ in range(self.times):
+                yield rung, self._run()
             # If the server does not return its tokens, words of the text take their place.
             used += self._grow(depth + self.tokens * self.times, words[used:])
 
@@ -79,7 +70,7 @@ class Climb:
         self.prompt += words[:missing]
         return missing
 
-    def _answer(self, rung: int, number: int) -> RungAnswer:
+    def _run(self) -> Run:
         at = self.clock()
         found = self.complete(self.prompt, self.tokens, self.cached > 0)
         if isinstance(found, Failure):
@@ -89,7 +80,7 @@ class Climb:
         timings = timings_of(reported if isinstance(reported, dict) else {})
         excluded = self._why_not(timings)
         self._extend(value.get("tokens"))
-        return RungAnswer(rung, number, at, timings, found.total_ms, excluded)
+        return Run(at=round(at, 3), total_ms=found.total_ms, excluded=excluded, **asdict(timings))
 
     def _why_not(self, timings: Timings) -> str | None:
         """Return why a response is no measurement of its depth: its cache is unknown, or not as long as expected."""
@@ -150,14 +141,6 @@ DEPTH_TOKENS, DEPTH_TIMES = 128, 3
 
 
 @dataclass(frozen=True)
-class Rung:
-    """A depth. `begin` is how much was in the cache before: the piece from there on is read at once."""
-
-    begin: int
-    depth: int
-
-
-@dataclass(frozen=True)
 class Ladder:
     """Depths in ascending order. At each, `tokens` are generated `times` times."""
 
@@ -168,15 +151,18 @@ class Ladder:
     one_by_one: bool = True
 
     @property
-    def rungs(self) -> tuple[Rung, ...]:
-        """Each depth, with the end of the one before."""
-        ends = [0, *(depth + self.tokens * self.times for depth in self.depths)]
-        return tuple(Rung(begin, depth) for begin, depth in zip(ends, self.depths, strict=False))
-
-    @property
     def conditions(self) -> tuple[Condition, ...]:
-        """For each rung the piece of the prompt, by its range, and what is generated there."""
-        return tuple(each for rung in self.rungs for each in (self._piece(rung), self._decode(rung)))
+        """For each depth the piece of the prompt, by its range, and what is generated there."""
+        found: list[Condition] = []
+        begin = 0
+        for depth in self.depths:
+            piece = Condition(kind="long", depth=begin, prompt=depth - begin, sampling="instance")
+            found += [
+                piece.model_copy(update={"cache": "warm" if begin else "cold"}),
+                _decode_condition(depth, self.tokens),
+            ]
+            begin = depth + self.tokens * self.times
+        return tuple(found)
 
     @property
     def rule(self) -> str:
@@ -195,18 +181,12 @@ class Ladder:
         words = prompt_tokens(
             target, model, self.context, lambda letters: cache_buster(context.session, 0) + long_text(letters)
         )
-        for each in climb.answers(words):
-            run = _rung_run(each)
-            if each.number == 0:
-                yield 2 * each.rung, run.model_copy(update={"predicted_n": None, "predicted_ms": None})
-            yield 2 * each.rung + 1, run.model_copy(update={"prompt_n": None, "prompt_ms": None})
-
-    def _piece(self, rung: Rung) -> Condition:
-        piece = Condition(kind="long", depth=rung.begin, prompt=rung.depth - rung.begin, sampling="instance")
-        return piece.model_copy(update={"cache": "warm" if rung.begin else "cold"})
-
-    def _decode(self, rung: Rung) -> Condition:
-        return Condition(kind="long", depth=rung.depth, generated=self.tokens, cache="warm", sampling="instance")
+        last = -1
+        for rung, run in climb.runs(words):
+            if rung != last:
+                yield 2 * rung, run.model_copy(update={"predicted_n": None, "predicted_ms": None})
+            last = rung
+            yield 2 * rung + 1, run.model_copy(update={"prompt_n": None, "prompt_ms": None})
 
 
 def fit_ladder(ladder: Ladder, context: int | None) -> tuple[Ladder, str | None]:
@@ -218,22 +198,6 @@ def fit_ladder(ladder: Ladder, context: int | None) -> tuple[Ladder, str | None]
         return ladder, None
     note = f"a slot of the server has room for {context:,} tokens: {' and '.join(left)} deep is left out"
     return Ladder(kept, ladder.tokens, ladder.times), note
-
-
-def _rung_run(each: RungAnswer) -> Run:
-    timings = each.timings
-    return Run(
-        at=round(each.at, 3),
-        prompt_n=timings.prompt_n,
-        cache_n=timings.cache_n,
-        prompt_ms=timings.prompt_ms,
-        predicted_n=timings.predicted_n,
-        predicted_ms=timings.predicted_ms,
-        draft_n=timings.draft_n,
-        draft_n_accepted=timings.draft_n_accepted,
-        total_ms=each.total_ms,
-        excluded=each.excluded,
-    )
 
 
 SEPARATE_TIMES = 2
@@ -258,7 +222,9 @@ class SeparateDepths:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """For each depth the whole prompt, and what is generated after it."""
-        return tuple(each for depth in self.depths for each in (_prompt_condition(depth), _decode_condition(depth)))
+        return tuple(
+            each for depth in self.depths for each in (_prompt_condition(depth), _decode_condition(depth, DEPTH_TOKENS))
+        )
 
     @property
     def rule(self) -> str:
@@ -300,8 +266,8 @@ def _prompt_condition(depth: int) -> Condition:
     return Condition(kind="long", prompt=depth, cache="cold", sampling="instance")
 
 
-def _decode_condition(depth: int) -> Condition:
-    return Condition(kind="long", depth=depth, generated=DEPTH_TOKENS, cache="warm", sampling="instance")
+def _decode_condition(depth: int, tokens: int) -> Condition:
+    return Condition(kind="long", depth=depth, generated=tokens, cache="warm", sampling="instance")
 
 
 def _depth_body(context: WorkloadContext, text: str) -> dict[str, Any]:

@@ -421,6 +421,7 @@ RESULTS = "results"
 MOST_FILES = 10_000
 """Results of one instance that are read at most."""
 
+_FOLDER = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _DOCUMENT, _JOURNAL = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}\.json"), re.compile(r"\d{8}T\d{6}Z\.jsonl")
 
 
@@ -453,6 +454,11 @@ def names_in(folder: Path) -> list[str]:
             return [each.name for each in islice(there, MOST_FILES)]
     except OSError:
         return []
+
+
+def folders_in(folder: Path) -> list[str]:
+    """Return the names of rigs or instances that have a folder in a folder."""
+    return sorted(name for name in names_in(folder) if _FOLDER.fullmatch(name) and (folder / name).is_dir())
 
 
 def result_files(results: Path, rig: str, instance: str) -> list[Path]:

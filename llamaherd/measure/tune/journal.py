@@ -15,7 +15,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.measure.results.result import Count, Kind, Name, NotNegative, Positive, Recorded
-from llamaherd.measure.results.store import AppendOnlyFile, names_in, read_file
+from llamaherd.measure.results.store import AppendOnlyFile, folders_in, names_in, read_file
 from llamaherd.measure.tune.candidate import (
     Candidate,
     Cost,
@@ -383,19 +383,11 @@ def newest_searches(results: Path) -> list[Path]:
     """Return the newest files of each instance of all rigs, the newest first, within bounds."""
     every = [
         path
-        for rig in _folders(results)
-        for instance in _folders(results / rig)
+        for rig in folders_in(results)[:_MOST_FOLDERS]
+        for instance in folders_in(results / rig)[:_MOST_FOLDERS]
         for path in searches(results, rig, instance)[:_NEWEST]
     ]
     return sorted(every, key=lambda each: each.name, reverse=True)[:_MOST_READ]
-
-
-def _folders(folder: Path) -> list[str]:
-    """Return the names of the folders in a folder; none if it cannot be read."""
-    try:
-        return sorted(each.name for each in folder.iterdir() if each.is_dir())[:_MOST_FOLDERS]
-    except OSError:
-        return []
 
 
 def _text(line: Head | Line) -> bytes:
