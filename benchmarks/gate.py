@@ -19,7 +19,8 @@ from statistics import median
 
 from llamaherd.measure.results.comparison import compare_results
 from llamaherd.measure.trials.gate import GateRow, gate_cells, gate_left, gate_rows
-from llamaherd.measure.trials.pair import Blocks, JournalPair, TrialServers, trial_conditions
+from llamaherd.measure.trials.pair import Blocks, JournalPair, trial_conditions
+from llamaherd.measure.trials.trial import TrialServers
 from llamaherd.plan import GatePlan
 from tests.bench.played_arms import Played, begun
 

@@ -21,12 +21,12 @@ import secrets
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
-from llamaherd.measure.bench.depth import Climb, RungAnswer, prompt_tokens, token_completion
+from llamaherd.measure.bench.workloads import Climb, prompt_tokens, token_completion
 from llamaherd.measure.client.http_client import Target
 from llamaherd.measure.client.requests import cache_buster
+from llamaherd.measure.results.result import Run
 
 TOKENS, TIMES = 128, 3
 MODEL = "any"
@@ -41,25 +41,27 @@ def texts(session: str, number: int, letters: int) -> str:
     return (cache_buster(session, number) + whole * (letters // len(whole) + 1))[:letters]
 
 
-def climbed(target: Target, depths: Sequence[int], session: str, number: int) -> list[RungAnswer]:
+def climbed(target: Target, depths: Sequence[int], session: str, number: int) -> list[tuple[int, Run]]:
     """One way up some depths."""
     words = prompt_tokens(target, MODEL, depths[-1] + TOKENS * TIMES, lambda letters: texts(session, number, letters))
-    return list(Climb(depths, TOKENS, TIMES, token_completion(target, MODEL), time.monotonic).answers(words))
+    return list(Climb(depths, TOKENS, TIMES, token_completion(target, MODEL), time.monotonic).runs(words))
 
 
-def way(name: str, target: Target, depths: Sequence[int], session: str, number: int) -> tuple[list[RungAnswer], float]:
+def way(
+    name: str, target: Target, depths: Sequence[int], session: str, number: int
+) -> tuple[list[tuple[int, Run]], float]:
     """The answers of a ladder or of a round of separate requests, each with its place among the depths; the seconds."""
     if name == "ladder":
         found = climbed(target, depths, session, 100 * number)
     else:
         each = [climbed(target, [depth], session, 100 * number + place) for place, depth in enumerate(depths, start=1)]
-        found = [RungAnswer(**{**vars(one), "rung": place}) for place, answers in enumerate(each) for one in answers]
-    return found, sum(one.total_ms for one in found) / 1000
+        found = [(place, run) for place, runs in enumerate(each) for _, run in runs]
+    return found, sum(run.total_ms or 0.0 for _, run in found) / 1000
 
 
-def decode(answers: Iterable[RungAnswer]) -> float:
+def decode(answers: Iterable[Run]) -> float:
     """Tokens per second, of all that count."""
-    counted = [one.timings for one in answers if not one.excluded]
+    counted = [one for one in answers if not one.excluded]
     tokens = sum((told.predicted_n or 1) - 1 for told in counted)
     return 1000 * tokens / sum(told.predicted_ms or 0.0 for told in counted) if tokens else 0.0
 
@@ -67,7 +69,7 @@ def decode(answers: Iterable[RungAnswer]) -> float:
 def main(url: str, depths: Sequence[int], rounds: int) -> None:
     """Measure both ways, and say how they compare."""
     target, session = Target(url, os.environ.get("KEY")), secrets.token_hex(8)
-    found: dict[str, list[RungAnswer]] = {name: [] for name in WAYS}
+    found: dict[str, list[tuple[int, Run]]] = {name: [] for name in WAYS}
     seconds = dict.fromkeys(WAYS, 0.0)
     for name in WAYS:
         way(name, target, depths[:1], session, 90 + len(name))
@@ -76,10 +78,11 @@ def main(url: str, depths: Sequence[int], rounds: int) -> None:
             answers, took = way(name, target, depths, session, 2 * number + WAYS.index(name))
             found[name] += answers
             seconds[name] += took
-            for one in answers:
-                print(json.dumps({"way": name, "round": number, "depth": depths[one.rung], **asdict(one)}), flush=True)
+            for rung, run in answers:
+                row = {"way": name, "round": number, "depth": depths[rung], **run.model_dump(exclude_defaults=True)}
+                print(json.dumps(row), flush=True)
     for rung, depth in enumerate(depths):
-        speeds = {name: decode(one for one in found[name] if one.rung == rung) for name in WAYS}
+        speeds = {name: decode(run for at, run in found[name] if at == rung) for name in WAYS}
         ratio = speeds["ladder"] / speeds["separate"] if speeds["separate"] else None
         print(json.dumps({"depth": depth, "decode": speeds, "ratio": ratio}))
     print(json.dumps({"seconds": seconds, "ratio": seconds["ladder"] / seconds["separate"]}))

@@ -20,13 +20,12 @@ from llamaherd.fleet import gateway_snapshot as gateway
 from llamaherd.fleet.gateway_snapshot import gateway_lines
 from llamaherd.fleet.snapshot import FleetSnapshot
 from llamaherd.fleet.status import check_status, rig_snapshot
-from llamaherd.fleet.status_page import to_html
-from llamaherd.fleet.status_text import status_lines
+from llamaherd.fleet.status_text import status_lines, to_html
 from llamaherd.inventory.schema import Connect
 from llamaherd.measure.report.export import render_report as report_of
 from llamaherd.measure.report.export import report_json
 from llamaherd.measure.report.page import gather_results, page
-from llamaherd.measure.results import document
+from llamaherd.measure.results import store
 from llamaherd.measure.results.result import Result
 from llamaherd.onhost.gateway import GatewayState
 from llamaherd.onhost.releases import Stored, StoredRelease
@@ -120,7 +119,7 @@ def saved_diff(_: Path, data: bytes) -> str:
 def result(folder: Path, data: bytes) -> str:
     """A result of ours, with the id of what is in it, and each report of it."""
     try:
-        data = document.result_bytes(document.with_id(Result.model_validate_json(data)))
+        data = store.result_bytes(store.with_id(Result.model_validate_json(data)))
     except ValueError:
         pass
     except UserError as error:
@@ -136,7 +135,7 @@ def foreign(folder: Path, data: bytes) -> str:
 def journal(_: Path, data: bytes) -> str:
     """A measurement that goes on, a line for each run."""
     try:
-        document.fold_journal(data, "it.jsonl")
+        store.fold_journal(data, "it.jsonl")
     except UserError as error:
         return refused(error.message, error.help)
     return "read"

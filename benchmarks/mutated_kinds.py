@@ -48,7 +48,7 @@ from benchmarks.mutated_hosts import (
 from benchmarks.mutations import bytes_of, lines_of, numbers_of, of_json, of_yaml, several, text_of
 from llamaherd import lock
 from llamaherd.lock import git_refs, hub, registry
-from llamaherd.measure.results.document import head_line, result_bytes, run_line
+from llamaherd.measure.results.store import journal_line, result_bytes
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.gateway import AddressRow, GatewayState, ModelRow, ServerRow, UserRow
 from llamaherd.onhost.removal import Use
@@ -162,8 +162,8 @@ GATEWAY = _result(
         address=AddressRow("192.168.1.4", here=True),
     )
 )
-JOURNAL = head_line(next(many(1))) + b"".join(
-    run_line(at, run) for at, cell in enumerate(next(many(1)).cells) for run in cell.runs[:1]
+JOURNAL = journal_line(begin=next(many(1))) + b"".join(
+    journal_line(cell=at, run=run) for at, cell in enumerate(next(many(1)).cells) for run in cell.runs[:1]
 )
 PRESET = b"""version = 1
 [*]

@@ -21,8 +21,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from llamaherd.measure.bench.outcome import measurement_outcome
 from llamaherd.measure.results.comparison import ComparisonRow
+from llamaherd.measure.results.comparison_table import measurement_outcome
 from llamaherd.measure.results.result import Start
 from llamaherd.measure.results.store import read_result, result_files, results_folder
 

@@ -22,14 +22,12 @@ from statistics import fmean
 
 from llamaherd.measure.statistics import Block, block_orders, paired_ratio
 from llamaherd.measure.trials.trial import Trial, TrialHost, read_keys
-from llamaherd.measure.tune.candidate import Candidate, Cost, Outcome, Precision
+from llamaherd.measure.tune.candidate import Candidate, Cost, Objective, Outcome, Precision
 from llamaherd.measure.tune.evaluation import Evaluation
 from llamaherd.measure.tune.journal import Head, SearchJournal, candidate_of, keys_of
-from llamaherd.measure.tune.objective import Objective
 from llamaherd.measure.tune.optuna_model import parzen
 from llamaherd.measure.tune.search import HEAD
-from llamaherd.measure.tune.target import TuneTarget, tune_target
-from llamaherd.measure.tune.tuning import Tuning
+from llamaherd.measure.tune.tuning import TuneTarget, Tuning, tune_target
 from roles import ROLES
 
 _MOST = 6 * 3600

@@ -33,10 +33,9 @@ from llamaherd.measure.client.http_client import Answer, Failure, Patience, Targ
 from llamaherd.measure.client.requests import RequestSpec
 from llamaherd.measure.results.result import Start
 from llamaherd.measure.trials.trial import NotStartedError, Variant, VariantName
-from llamaherd.measure.tune.candidate import Candidate, Cost, Outcome, Precision, with_keys
+from llamaherd.measure.tune.candidate import Candidate, Cost, Objective, Outcome, Precision, Purpose, with_keys
 from llamaherd.measure.tune.evaluation import Evaluation
 from llamaherd.measure.tune.journal import Head, SearchJournal, keys_of
-from llamaherd.measure.tune.objective import Objective, Purpose
 from llamaherd.measure.tune.optuna_model import parzen
 from llamaherd.measure.tune.result import result_json, search_result
 from llamaherd.measure.tune.search import HEAD, SearchedInstance, space_of

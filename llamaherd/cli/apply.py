@@ -35,8 +35,7 @@ from llamaherd.cli.run_screen import hide_progress, next_command, print_done, pr
 from llamaherd.deploy.origin import origin
 from llamaherd.deploy.proposals import proposed_changes
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
-from llamaherd.fleet.gateway import declared_gateway
-from llamaherd.fleet.waking import wake_rigs
+from llamaherd.fleet.gateway import declared_gateway, wake_rigs
 from llamaherd.host.remote import RemoteError
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import Lock, LockError, lock_held, write_lock

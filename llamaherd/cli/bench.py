@@ -37,15 +37,14 @@ from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import Expect, Secret
 from llamaherd.measure.bench.job import Job, ObstacleError, SavedResult
 from llamaherd.measure.bench.measurement import measure_instance
-from llamaherd.measure.bench.outcome import measurement_outcome, print_outcome
 from llamaherd.measure.bench.selection import Selection, parse_concurrency, parse_depths, parse_duration, parse_watts
 from llamaherd.measure.bench.series import quick_series
-from llamaherd.measure.bench.url_target import UrlTarget, measure_url, target_label
-from llamaherd.measure.client.endpoint import inspect_url
+from llamaherd.measure.bench.session import UrlTarget, measure_url, target_label
 from llamaherd.measure.client.http_client import Target
-from llamaherd.measure.results.document import redact_result, result_bytes
+from llamaherd.measure.client.requests import inspect_url
+from llamaherd.measure.results.comparison_table import measurement_outcome, print_outcome
 from llamaherd.measure.results.lookup import read_results
-from llamaherd.measure.results.store import last_result, results_folder, write_result
+from llamaherd.measure.results.store import last_result, redact_result, result_bytes, results_folder, write_result
 from llamaherd.pipeline.load import inventory_path
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.plan.plan import instance_name_error, instances_of

@@ -22,10 +22,11 @@ from llamaherd.cli.common import (
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.targets import complete_results
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.report.card import card_of, card_result
-from llamaherd.measure.report.charts import DARK, LIGHT, Bars
+from llamaherd.measure.report.charts import DARK, LIGHT, Bars, Table
 from llamaherd.measure.report.export import (
     card_form,
+    card_of,
+    card_result,
     chart_files,
     render_report,
     report_form,
@@ -33,7 +34,6 @@ from llamaherd.measure.report.export import (
     require_drawing,
 )
 from llamaherd.measure.report.page import Page, Part, gather_results, page
-from llamaherd.measure.report.tables import Table
 from llamaherd.measure.results.store import results_folder
 from llamaherd.measure.tune.result import optuna_shares
 from llamaherd.pipeline.load import inventory_path
@@ -106,7 +106,7 @@ def report(
         chosen = None if card else report_form(output, form)
         gathered = gather_results(what, results_folder(inventory_path(inventory)), optuna_shares)
         if image and output:
-            from llamaherd.measure.report.card_image import draw_card  # late: it imports matplotlib
+            from llamaherd.measure.report.drawing import draw_card  # late: it imports matplotlib
 
             write_file(output, draw_card(card_of(card_result(gathered.found)), image, scheme))
         elif output and chosen:

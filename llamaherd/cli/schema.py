@@ -6,7 +6,7 @@ import click
 
 from llamaherd.cli.envelope import envelope_schema_text
 from llamaherd.inventory.json_schema import schema_text
-from llamaherd.measure.results.document import result_schema_text
+from llamaherd.measure.results.store import result_schema_text
 
 
 @click.command()

@@ -17,7 +17,7 @@ from llamaherd.cli.rigs import roles_or_exit
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet.snapshot import FleetSnapshot, RigSnapshot
 from llamaherd.fleet.status import StatusQuery, measured_speeds
-from llamaherd.fleet.status_text import status_lines
+from llamaherd.fleet.status_text import status_lines, to_html
 from llamaherd.fleet.top import TopQuery, top_lines
 from llamaherd.inventory.schema import Rig
 from llamaherd.measure.results.store import results_folder
@@ -102,15 +102,11 @@ def _show(
 
 def _write_last(now: FleetSnapshot, output: Path, every: float) -> None:
     """Write the page as one that is not updated any more. If that fails, the command ended because of it."""
-    from llamaherd.fleet.status_page import to_html
-
     with suppress(UserError):
         write_output(output, to_html(now, every, ended=True))
 
 
 def _write(now: FleetSnapshot, output: Path, every: float | None) -> None:
-    from llamaherd.fleet.status_page import to_html  # late: the other forms need no template
-
     try:
         write_output(output, to_html(now, every))
     except UserError as error:

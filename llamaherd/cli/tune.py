@@ -42,16 +42,14 @@ from llamaherd.inventory.yaml_file import parse_yaml
 from llamaherd.measure.bench.selection import parse_watts
 from llamaherd.measure.results.store import results_folder
 from llamaherd.measure.trials.trial import Trial, TrialHost, locked_host, read_keys
-from llamaherd.measure.tune.candidate import Candidate, Cost, Outcome, Precision, settings_of
+from llamaherd.measure.tune.candidate import Candidate, Cost, Objective, Outcome, Precision, Purpose, settings_of
 from llamaherd.measure.tune.evaluation import Evaluation, limit_gpus, probe_energy, require_limits, watch_gpus
 from llamaherd.measure.tune.final_measurements import deeper_of, power_end
 from llamaherd.measure.tune.journal import Search, SearchJournal, candidate_of, found_by_twins, read_search, same_search
-from llamaherd.measure.tune.objective import Objective, Purpose
 from llamaherd.measure.tune.result import optuna_shares, result_json, search_result
 from llamaherd.measure.tune.search import DRAFTER, HEAD, Model
 from llamaherd.measure.tune.show import print_result
-from llamaherd.measure.tune.target import TuneTarget, tune_target
-from llamaherd.measure.tune.tuning import Tuning
+from llamaherd.measure.tune.tuning import TuneTarget, Tuning, tune_target
 from llamaherd.pipeline.fleet_files import survey_fleet
 from llamaherd.pipeline.history import keyless, missing_on_host
 from llamaherd.pipeline.inspection import inspect_host

@@ -462,7 +462,7 @@ def measured_speeds(planned: Mapping[str, tuple[Rig, Plan]], results: Path) -> d
     found: dict[tuple[str, str], Speed] = {}
     for name, (_, plan) in planned.items():
         for instance in chain(*map(instances_of, plan.instances)):
-            last = last_result(results, name, instance.name, results)
+            last = last_result(results, name, instance.name)
             decode = fastest_decode(last) if last else None
             if last and decode:
                 found[name, instance.name] = Speed(decode.value, decode.low, decode.high, last.began, decode.counted)

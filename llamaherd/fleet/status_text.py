@@ -1,13 +1,15 @@
-"""The state of the fleet as tables, and as lines of a terminal that never wrap. Pure."""
+"""The state of the fleet as tables, as lines of a terminal that never wrap, and as an HTML page. Pure."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from math import ceil
 from textwrap import wrap
 
+from llamaherd import __version__
 from llamaherd.fleet.snapshot import CardSnapshot, FleetSnapshot, InstanceSnapshot, RigSnapshot, Speed
-from llamaherd.measure.report.tables import NONE, Table, rounded, short
+from llamaherd.measure.report.charts import NONE, Table, rounded, short
 from llamaherd.text.terminal import shown
 
 INSTANCES = ("rig", "instance", "state", "port", "model", "streams", "waiting", "t/s now", "measured")
@@ -54,7 +56,7 @@ def _instances(rig: RigSnapshot) -> Iterator[tuple[str, ...]]:
     for each in rig.instances:
         yield (
             *(rig.name, each.name, each.state, str(each.port), each.model),
-            *(_of(each.streams, each.slots), _count(each.waiting), _rate(each), _measured(each)),
+            *(count_of(each.streams, each.slots), _count(each.waiting), _rate(each), _measured(each)),
         )
 
 
@@ -86,12 +88,20 @@ def _card(rig: str, card: CardSnapshot) -> tuple[str, ...]:
     memory = NONE
     if card.memory_used is not None and card.memory_total is not None:
         memory = f"{card.memory_used / _GIB:.1f} of {card.memory_total / _GIB:.1f} GiB"
-    return (rig, card.name, memory, _power(card), _unit(card.celsius, "°C"), _unit(card.busy_percent, "%"), card.model)
+    return (
+        rig,
+        card.name,
+        memory,
+        _power(card),
+        with_unit(card.celsius, "°C"),
+        with_unit(card.busy_percent, "%"),
+        card.model,
+    )
 
 
 def _power(card: CardSnapshot) -> str:
     if card.watts is None or card.limit_watts is None:
-        return _unit(card.watts, "W")
+        return with_unit(card.watts, "W")
     return f"{card.watts:.0f} of {card.limit_watts:.0f} W"
 
 
@@ -108,16 +118,17 @@ def _changes(rig: RigSnapshot) -> Iterator[tuple[str, ...]]:
 def _servers(rig: RigSnapshot) -> Iterator[tuple[str, ...]]:
     for model in rig.gateway.models if rig.gateway else ():
         for server in model.servers:
-            streams = _of(server.streams, server.most)
+            streams = count_of(server.streams, server.most)
             yield rig.name, model.name, str(model.waiting), server.name, server.state, streams, str(server.answered)
 
 
 def _users(rig: RigSnapshot) -> Iterator[tuple[str, ...]]:
     for user in rig.gateway.users if rig.gateway else ():
-        yield rig.name, user.name, _of(user.streams, user.most)
+        yield rig.name, user.name, count_of(user.streams, user.most)
 
 
-def _of(some: int | None, every: int | None) -> str:
+def count_of(some: int | None, every: int | None) -> str:
+    """Return `2 of 4`; only the first number if the second one is unknown."""
     return NONE if some is None else f"{some} of {every}" if every is not None else str(some)
 
 
@@ -125,7 +136,8 @@ def _count(value: int | None) -> str:
     return NONE if value is None else str(value)
 
 
-def _unit(value: float | None, unit: str) -> str:
+def with_unit(value: float | None, unit: str) -> str:
+    """Return a number without digits after the point, and its unit."""
     return NONE if value is None else f"{value:.0f} {unit}"
 
 
@@ -152,16 +164,17 @@ _GAP = 2
 def status_lines(now: FleetSnapshot, width: int | None, paint: Paint) -> Iterator[str]:
     """Yield all lines, each of at most `width` cells; of any length if that is None."""
     yield paint(_cut(status_summary(now), width), "green" if now.ok else "red")
-    for problem in now.problems:
-        # It ends in its fix: nothing of it is cut off.
-        lines = wrap(shown(problem), width, subsequent_indent="  ") if width else [shown(problem)]
-        yield from (paint(_cut(line, width), "red") for line in lines)
-    for pause in now.pauses:
-        lines = wrap(shown(pause), width, subsequent_indent="  ") if width else [shown(pause)]
-        yield from (paint(_cut(line, width), "yellow") for line in lines)
+    for sentences, colour in ((now.problems, "red"), (now.pauses, "yellow")):
+        for sentence in sentences:
+            yield from (paint(_cut(line, width), colour) for line in wrapped(sentence, width))
     for table in status_tables(now):
         yield ""
         yield from table_lines(table, width, paint, _OPTIONAL)
+
+
+def wrapped(sentence: str, width: int | None) -> list[str]:
+    """Return the lines of a sentence. It ends in its fix: nothing of it is cut off."""
+    return wrap(shown(sentence), width, subsequent_indent="  ") if width else [shown(sentence)]
 
 
 def table_lines(table: Table, width: int | None, paint: Paint, optional: Sequence[str] = ()) -> Iterator[str]:
@@ -229,3 +242,20 @@ def _cut(text: str, width: int | None) -> str:
 
 def _padded(text: str, width: int) -> str:
     return text + " " * (width - cells(text))
+
+
+FASTEST_RELOAD = 5
+"""The fewest seconds between two reloads of a page: a reload loses what a reader has selected."""
+
+
+def to_html(now: FleetSnapshot, every: float | None = None, *, ended: bool = False) -> str:
+    """Return the whole page. Texts from hosts are escaped, and never markup.
+
+    `every`: the seconds after which the file is written again, so the page reloads itself. `ended`: it was, until now.
+    """
+    from llamaherd.measure.report.export import html_environment  # late: the other forms need no template
+
+    reload = None if every is None or ended else max(FASTEST_RELOAD, ceil(every))
+    template = html_environment("status").get_template("page.html.j2")
+    about, tables = status_summary(now), status_tables(now)
+    return template.render(now=now, about=about, tables=tables, version=__version__, reload=reload, ended=ended)

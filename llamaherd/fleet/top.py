@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from textwrap import wrap
 from typing import Any
 
 from typing_extensions import override
 
 from llamaherd.fleet.snapshot import ANSWERS, InstanceState
 from llamaherd.fleet.status import PATIENCE, SECONDS, FleetQuery, check_status, planned_card, server_state, status_input
-from llamaherd.fleet.status_text import Paint, table_lines
+from llamaherd.fleet.status_text import Paint, count_of, table_lines, with_unit, wrapped
 from llamaherd.host.protocol import UnexpectedLineError, query_verb
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Rig
-from llamaherd.measure.report.tables import NONE, Table
+from llamaherd.measure.report.charts import NONE, Table
 from llamaherd.onhost.status import CardStatus, ServerStatus
 from llamaherd.onhost.top import GpuUse, TopStatus
 from llamaherd.plan import InstancePlan, Plan
-from llamaherd.text.terminal import shown
 
 HEADINGS = ("rig", "server", "state", "t/s", "streams", "context", "GPU", "GPU mem", "watts", "busy", "CPU", "RAM")
 _OPTIONAL = ("RAM", "busy", "CPU")
@@ -188,8 +186,7 @@ def top_lines(rigs: Sequence[RigTop], at: str, width: int | None, paint: Paint) 
         if rig.asleep:
             yield paint(f"{rig.rig}: asleep or off", "yellow")
         for problem in filter(None, (rig.away, rig.why and f"its GPUs are unknown: {rig.why}")):
-            text = shown(f"{rig.rig}: {problem}")
-            yield from (paint(line, "red") for line in (wrap(text, width, subsequent_indent="  ") if width else [text]))
+            yield from (paint(line, "red") for line in wrapped(f"{rig.rig}: {problem}", width))
     rows = tuple(row for rig in rigs for process in rig.processes for row in _rows(rig.rig, process))
     if rows:
         yield ""
@@ -198,17 +195,18 @@ def top_lines(rigs: Sequence[RigTop], at: str, width: int | None, paint: Paint) 
 
 def _rows(rig: str, each: ProcessRow) -> Iterator[tuple[str, ...]]:
     """Yield a row for each GPU of a process, at least one."""
-    first = (rig, each.name, each.state or NONE, _rate(each), _streams(each), _context(each.context))
-    ends = (_percent(each.cpu), _gib(each.memory))
+    first = (
+        rig,
+        each.name,
+        each.state or NONE,
+        _rate(each),
+        count_of(each.streams, each.slots),
+        _context(each.context),
+    )
+    ends = (with_unit(each.cpu, "%"), _gib(each.memory))
     for number, gpu in enumerate(each.gpus or (GpuRow(NONE, None, None, None),)):
-        middle = (gpu.gpu, _gib(gpu.memory), _whole(gpu.watts, " W"), _percent(gpu.busy))
+        middle = (gpu.gpu, _gib(gpu.memory), with_unit(gpu.watts, "W"), with_unit(gpu.busy, "%"))
         yield (*(first if number == 0 else (rig, *("",) * 5)), *middle, *(ends if number == 0 else ("",) * len(ends)))
-
-
-def _streams(each: ProcessRow) -> str:
-    if each.streams is None:
-        return NONE
-    return str(each.streams) if each.slots is None else f"{each.streams} of {each.slots}"
 
 
 def _context(tokens: tuple[int, int] | None) -> str:
@@ -226,11 +224,3 @@ def _rate(each: ProcessRow) -> str:
 
 def _gib(size: int | None) -> str:
     return NONE if size is None else f"{size / _GIB:.1f} GiB"
-
-
-def _percent(value: float | None) -> str:
-    return _whole(value, " %")
-
-
-def _whole(value: float | None, unit: str) -> str:
-    return NONE if value is None else f"{value:.0f}{unit}"

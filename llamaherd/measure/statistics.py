@@ -264,6 +264,32 @@ def pooled_deviation(*groups: Sequence[float]) -> float | None:
     return sqrt(squares / freedom)
 
 
+@dataclass(frozen=True)
+class FittedLine:
+    """A line through points by least squares. `half` is half of the 95 % interval of its slope.
+
+    `left` are the residuals of the points.
+    """
+
+    slope: float
+    start: float
+    half: float
+    left: tuple[float, ...]
+
+
+def fit_line(points: Sequence[tuple[float, float]]) -> FittedLine | None:
+    """Fit a line to three points or more; None if all x are equal."""
+    n = len(points)
+    mean_x, mean_y = sum(x for x, _ in points) / n, sum(y for _, y in points) / n
+    squares = sum((x - mean_x) ** 2 for x, _ in points)
+    if not squares:
+        return None
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / squares
+    left = tuple(y - mean_y - slope * (x - mean_x) for x, y in points)
+    half = student_quantile(0.975, n - 2) * sqrt(sum(each**2 for each in left) / (n - 2) / squares)
+    return FittedLine(slope, mean_y - slope * mean_x, half, left)
+
+
 FEWEST_BLOCKS = 3
 """Blocks that an interval needs."""
 

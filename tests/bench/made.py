@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from llamaherd.measure.results.document import free_texts
 from llamaherd.measure.results.result import Cell, Condition, Kind, Recorded, Result, Run
+from llamaherd.measure.results.store import free_texts
 
 IN_FORM = {"began": "2026-11-23T20:15:00Z", "rig": "duo", "instance": "chat"}
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.bench.depth import Ladder
 from llamaherd.measure.bench.selection import parse_concurrency, parse_depths, parse_duration, parse_watts
+from llamaherd.measure.bench.workloads import Ladder
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,7 @@ from llamaherd.measure.bench.selection import parse_concurrency, parse_depths, p
 )
 def test_depths(word: str, means: tuple[int, ...]) -> None:
     assert parse_depths(word) == means
-    ladder = Ladder(means)
-    assert all(rung.begin < rung.depth for rung in ladder.rungs)
+    assert all(piece.prompt for piece in Ladder(means).conditions[::2])
 
 
 def test_other_amounts() -> None:

@@ -10,7 +10,7 @@ from llamaherd.diagnostics.findings import InventoryError
 from llamaherd.inventory.settings import parse_setting
 from llamaherd.lock.file import write_lock
 from llamaherd.measure.trials.pair import plan_pair
-from llamaherd.measure.tune.target import tune_target
+from llamaherd.measure.tune.tuning import tune_target
 from llamaherd.pipeline.load import declared, plans
 from llamaherd.plan import InstancePlan
 from roles import ROLES

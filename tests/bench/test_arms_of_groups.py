@@ -12,7 +12,7 @@ from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.inventory.settings import parse_setting
 from llamaherd.measure.trials.pair import Pair, missing_for_trial, plan_pair, variant_result
 from llamaherd.measure.trials.trial import standalone_server, trial_port
-from llamaherd.measure.tune.target import TuneTarget, tune_target
+from llamaherd.measure.tune.tuning import TuneTarget, tune_target
 from roles import ROLES
 from tests.bench.grouped import CARD, GROUPED, RIG
 from tests.support.ours import parse_state

@@ -10,8 +10,8 @@ import pytest
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.ssh import RemoteError
 from llamaherd.measure.bench.job import WorkloadContext, seconds_left
-from llamaherd.measure.client.endpoint import Served
 from llamaherd.measure.client.http_client import Target
+from llamaherd.measure.client.requests import Served
 from llamaherd.measure.meter.meter import HostSnapshot
 from llamaherd.measure.results.result import Run
 from llamaherd.measure.results.store import read_result

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.client.endpoint import TEMPLATE_TOKENS, estimate_prompt, inspect_url
 from llamaherd.measure.client.http_client import MOST_JSON_BYTES, Failure, JsonResponse, Patience, Target, request_json
+from llamaherd.measure.client.requests import TEMPLATE_TOKENS, estimate_prompt, inspect_url
 from tests.bench.site import MODELS, Reply, Site, models, page
 from tests.support.liar import LIES, Liar, whole
 

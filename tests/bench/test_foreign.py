@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.bench.depth import Ladder
 from llamaherd.measure.bench.job import SavedResult, Workload
-from llamaherd.measure.bench.load import Load
 from llamaherd.measure.bench.series import quick_series
-from llamaherd.measure.bench.url_target import (
+from llamaherd.measure.bench.session import (
     NO_CACHE_COUNTS,
     URL_NOTE,
     UrlTarget,
@@ -24,12 +22,11 @@ from llamaherd.measure.bench.url_target import (
     measure_url,
     target_label,
 )
-from llamaherd.measure.client.endpoint import inspect_url
+from llamaherd.measure.bench.workloads import Ladder, Load
 from llamaherd.measure.client.http_client import Target
-from llamaherd.measure.client.requests import KINDS, suite
-from llamaherd.measure.results.document import redact_result
+from llamaherd.measure.client.requests import KINDS, inspect_url, suite
 from llamaherd.measure.results.result import Cell, Host
-from llamaherd.measure.results.store import read_result, write_result
+from llamaherd.measure.results.store import read_result, redact_result, write_result
 from tests.bench.played import CHUNKED, END, Part, chunk, delta, last
 from tests.bench.site import CHAT, MODELS, Reply, Site, models, page
 from tests.bench.test_ladder import Cache

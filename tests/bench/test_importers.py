@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.results.comparison import correlation, find_doubts
-from llamaherd.measure.results.document import MOST_RESULT_BYTES, parse_result, result_bytes
 from llamaherd.measure.results.lookup import ImportTarget, parse_foreign_results
 from llamaherd.measure.results.metrics import DECODE, ENERGY, METRICS, PREFILL, STEP, TOKENS_PER_STEP, by_start
 from llamaherd.measure.results.result import Cell, Condition, Host, Provenance, Result, Run
+from llamaherd.measure.results.store import MOST_RESULT_BYTES, parse_result, result_bytes
 from llamaherd.measure.statistics import Estimate, estimate
 from tests.bench.made import result, run
 from tests.support.rigs import ROOT

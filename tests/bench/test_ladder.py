@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.bench.depth import Ladder, fit_ladder
 from llamaherd.measure.bench.job import WorkloadContext
-from llamaherd.measure.client.endpoint import Served
+from llamaherd.measure.bench.workloads import Ladder, fit_ladder
 from llamaherd.measure.client.http_client import Target
+from llamaherd.measure.client.requests import Served
 from llamaherd.measure.results.result import Cell, Condition, Run
 from tests.bench.site import Reply, Site, page
 

@@ -10,10 +10,9 @@ import pytest
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.bench.job import WorkloadContext
-from llamaherd.measure.bench.load import Load, queue_note, total_lines, total_speed
-from llamaherd.measure.client.endpoint import Served
+from llamaherd.measure.bench.workloads import Load, queue_note, total_lines, total_speed
 from llamaherd.measure.client.http_client import Patience, Target
-from llamaherd.measure.client.requests import suite
+from llamaherd.measure.client.requests import Served, suite
 from llamaherd.measure.results.result import Cell, Condition, Run
 from tests.bench.made import result
 from tests.bench.played import CHUNKED, END, answer, chunk, last
@@ -128,7 +127,7 @@ def test_where_pieces_are_not_kept_tokens_came_evenly() -> None:
 
 
 def test_no_more_pieces_are_kept_than_a_result_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llamaherd.measure.bench.load.MOST_PIECES", 20)
+    monkeypatch.setattr("llamaherd.measure.bench.workloads.MOST_PIECES", 20)
     _, runs = loaded(Load((2,), PROMPTS, seconds=0.4, tokens=8))
     assert [len(each.pieces_ms) for _, each in runs][:3] == [7, 7, 0]
 

@@ -10,8 +10,8 @@ import pytest
 from llamaherd.inventory.schema import Connect
 from llamaherd.measure.bench.job import Job
 from llamaherd.measure.bench.measurement import instance_provenance, with_links
-from llamaherd.measure.client.endpoint import ServerFacts, count_tokens, server_facts
 from llamaherd.measure.client.http_client import Target
+from llamaherd.measure.client.requests import ServerFacts, count_tokens, server_facts
 from llamaherd.measure.meter.meter import host_snapshot
 from llamaherd.measure.meter.usage import Window, usage_of
 from llamaherd.measure.results.result import Provenance

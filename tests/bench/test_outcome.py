@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from llamaherd.inventory.schema import Expect
-from llamaherd.measure.bench.outcome import MeasurementOutcome, measurement_outcome, print_outcome
 from llamaherd.measure.results.comparison import UNSEEN_STARTS, compare_results
+from llamaherd.measure.results.comparison_table import MeasurementOutcome, measurement_outcome, print_outcome
 from llamaherd.measure.results.result import (
     BY_URL,
     Cell,

@@ -8,8 +8,7 @@ from math import isclose
 
 import pytest
 
-from llamaherd.measure.bench.job import ServerProfile
-from llamaherd.measure.bench.reservation import PowerRange
+from llamaherd.measure.bench.job import PowerRange, ServerProfile
 from llamaherd.measure.bench.series import POWER_ROUNDS, PowerSeries, power_levels, power_lines, power_series
 from llamaherd.measure.client.requests import SeriesProgress, suite
 from llamaherd.measure.results.result import Cell, Run

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from llamaherd.measure.bench.job import ServerProfile
-from llamaherd.measure.bench.outcome import measurement_outcome
 from llamaherd.measure.bench.series import (
     FEWEST_RUNS,
     MOST_RUNS,
@@ -23,6 +22,7 @@ from llamaherd.measure.bench.series import (
     quick_series,
 )
 from llamaherd.measure.client.requests import KINDS, RequestSpec, SeriesProgress, Step, cache_buster, suite
+from llamaherd.measure.results.comparison_table import measurement_outcome
 from llamaherd.measure.results.metrics import DECODE, PREFILL
 from llamaherd.measure.results.result import Cell, Condition, Run, Start
 from tests.bench.made import result, run

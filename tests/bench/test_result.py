@@ -15,21 +15,19 @@ from jsonschema import Draft202012Validator
 
 from llamaherd.cli.herd import main
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.results import document
-from llamaherd.measure.results.document import (
+from llamaherd.measure.results import store
+from llamaherd.measure.results.result import Gpu, Recorded, Result, Run, Start
+from llamaherd.measure.results.store import (
     fold_journal,
     free_texts,
-    head_line,
+    journal_line,
     parse_result,
     redact_result,
     redact_text,
     result_bytes,
     result_schema,
     result_schema_text,
-    run_line,
-    start_line,
 )
-from llamaherd.measure.results.result import Gpu, Recorded, Result, Run, Start
 from tests.bench.made import full, result, run
 from tests.support.rigs import ROOT
 
@@ -50,7 +48,7 @@ VALIDATOR = Draft202012Validator(result_schema())
 
 @pytest.mark.parametrize("each", [WHOLE, result(run(), run(99.0)), result()], ids=["whole", "small", "empty"])
 def test_what_is_written_is_read_again(each: Result) -> None:
-    each = document.with_id(each)
+    each = store.with_id(each)
     data = result_bytes(each)
     assert parse_result(data, "a.json") == each
     assert list(VALIDATOR.iter_errors(json.loads(data))) == []
@@ -78,9 +76,9 @@ def test_the_schema_refuses_what_is_refused(change: dict[str, Any]) -> None:
 
 
 def test_the_id_is_of_the_content() -> None:
-    one, other = document.with_id(result(run())), document.with_id(result(run(100.1)))
+    one, other = store.with_id(result(run())), store.with_id(result(run(100.1)))
     assert one.id != other.id
-    assert document.with_id(one) == one
+    assert store.with_id(one) == one
     edited = result_bytes(one).replace(b'"predicted_n": 257', b'"predicted_n": 258')
     for other_bytes in (edited, result_bytes(result(run()))):
         with pytest.raises(UserError, match="was changed after the measurement"):
@@ -102,7 +100,7 @@ def deep(levels: int) -> bytes:
         (b'{"format": 1, "cells": []}', "is missing|field required"),
         (b"\xff\xfe", "it is no text"),
         (deep(200_000), "nested too deeply"),
-        (b" " * (document.MOST_RESULT_BYTES + 1), "larger than 8 MiB"),
+        (b" " * (store.MOST_RESULT_BYTES + 1), "larger than 8 MiB"),
         (b"[" + b"0," * 500_000 + b"0]", "more than 400,000 values"),
         (result_bytes(result(run()))[:-40], "ends in the middle"),
         (result_bytes(result(run())).replace(b"257", b"NaN"), "finite number|valid integer"),
@@ -135,18 +133,18 @@ def test_nothing_else_than_a_sentence_comes_of_bytes(data: bytes) -> None:
 @given(st.integers(0, 2000), st.integers(0, 255))
 @settings(max_examples=200, deadline=None)
 def test_nothing_else_comes_of_a_result_with_a_wrong_byte(at: int, byte: int) -> None:
-    data = bytearray(result_bytes(document.with_id(result(run(), run(50.0)))))
+    data = bytearray(result_bytes(store.with_id(result(run(), run(50.0)))))
     data[at % len(data)] = byte
     with suppress(UserError):
         parse_result(bytes(data), "a.json")
 
 
 JOURNAL = (
-    head_line(result()),
-    start_line(Start(process="1")),
-    run_line(0, run()),
-    start_line(Start(process="2")),
-    run_line(0, run(99.0, start=1)),
+    journal_line(begin=result()),
+    journal_line(start=Start(process="1")),
+    journal_line(cell=0, run=run()),
+    journal_line(start=Start(process="2")),
+    journal_line(cell=0, run=run(99.0, start=1)),
 )
 
 
@@ -230,7 +228,7 @@ def test_names_that_are_too_short_to_look_for_are_taken_from_their_places() -> N
 
 
 def test_what_was_measured_is_shared() -> None:
-    whole = document.with_id(WHOLE)
+    whole = store.with_id(WHOLE)
     shared = redact_result(whole)
     assert shared.shared
     assert (shared.rig, shared.instance) == ("rig", "instance")

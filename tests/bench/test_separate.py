@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.bench.depth import Ladder, SeparateDepths
 from llamaherd.measure.bench.job import WorkloadContext
-from llamaherd.measure.client.endpoint import Served
+from llamaherd.measure.bench.workloads import Ladder, SeparateDepths
 from llamaherd.measure.client.http_client import Target
+from llamaherd.measure.client.requests import Served
 from llamaherd.measure.results.result import Run
 from tests.bench.site import CHAT, Reply, Site, page
 from tests.bench.test_foreign import chatting

@@ -18,7 +18,7 @@ from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import Connect
 from llamaherd.measure.bench.job import Job
 from llamaherd.measure.bench.series import Quick
-from llamaherd.measure.bench.session import Session
+from llamaherd.measure.bench.session import Session, WatchedServer
 from llamaherd.measure.client.http_client import Target
 from llamaherd.measure.client.requests import Requests, RequestSpec, SeriesProgress, Step, suite
 from llamaherd.measure.meter.meter import HostSnapshot, Meter, Watch, host_snapshot
@@ -115,7 +115,12 @@ def stand(tmp_path: Path) -> Iterator[Stands]:
     """Makes them; a script plays the answers."""
     made: list[Stand] = []
 
-    def make(series: Quick | Twice, script: Callable[[dict[str, Any]], list[Part]] | None = None, **more: Any) -> Stand:
+    def make(
+        series: Quick | Twice,
+        script: Callable[[dict[str, Any]], list[Part]] | None = None,
+        hold: Callable[[int | None], None] | None = None,
+        **more: Any,
+    ) -> Stand:
         server = Played(script or (lambda _: answer(16, 0.001, 0.0001, timings=timings(**more)))).__enter__()
         job = Job(Connect(host="127.0.0.1"), PLAN, ON_OLD, tmp_path, 60.0, "a test")
         result = Result(
@@ -131,7 +136,7 @@ def stand(tmp_path: Path) -> Iterator[Stands]:
         journal = Journal.begin(tmp_path / str(len(made)), result)
         requests = Requests(Target(server.url, "a-key"), CHAT, "a-model", "salts")
         until = time.monotonic() + 60
-        session = Session(job, requests, watch, cast(Meter, meter), journal, told, until)
+        session = Session(requests, journal, told, until, WatchedServer(job, watch, hold=hold))
         made.append(Stand(session, journal, meter, told, server))
         return made[-1]
 
@@ -179,14 +184,10 @@ class Limited(Twice):
 
 
 def test_gpus_are_held_to_limits_before_each_step_and_let_go(stand: Stands) -> None:
-    at, told = stand(Limited()), list[int | None]()
-    session = at.session
-    session._hold = told.append
-    session.run([Twice(), Limited()])
+    told = list[int | None]()
+    stand(Limited(), hold=told.append).session.run([Twice(), Limited()])
     assert told == []  # both runs are there by now
-    at = stand(Limited())
-    at.session._hold = told.append
-    at.session.run([Limited()])
+    stand(Limited(), hold=told.append).session.run([Limited()])
     assert told == [200, 300, None]
 
 
@@ -195,8 +196,7 @@ def test_a_limit_that_is_not_held_ends_it(stand: Stands) -> None:
         if watts == 300:
             raise UserError("GPU GPU-1 is not held to 300 W: Insufficient Permissions", "see there")
 
-    at = stand(Limited())
-    at.session._hold = hold
+    at = stand(Limited(), hold=hold)
     with pytest.raises(UserError, match="not held to 300 W: Insufficient Permissions; the measurements so far are"):
         at.session.run([Limited()])
     assert runs_on_disk(at) == 1

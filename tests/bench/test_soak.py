@@ -9,19 +9,21 @@ from dataclasses import replace
 import pytest
 
 from llamaherd.measure.bench.job import ServerProfile, Workload
-from llamaherd.measure.bench.load import SOAK_TOKENS, Soak, drift_lines, soak_drift
 from llamaherd.measure.bench.selection import QUICK_ONLY, Selection
 from llamaherd.measure.bench.series import (
     ENERGY_REST_SECONDS,
+    SOAK_TOKENS,
     Energy,
+    Soak,
+    drift_lines,
     energy_cost,
     energy_lines,
     energy_series,
     quick_series,
+    soak_drift,
 )
-from llamaherd.measure.client.endpoint import Served
 from llamaherd.measure.client.http_client import Target
-from llamaherd.measure.client.requests import Series, SeriesProgress, suite
+from llamaherd.measure.client.requests import Series, SeriesProgress, Served, suite
 from llamaherd.measure.results.result import Cell, Condition, GpuTelemetry, Run, Telemetry
 from tests.bench.made import result
 

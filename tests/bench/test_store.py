@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.results.document import with_id
 from llamaherd.measure.results.result import Method, Source, Start
 from llamaherd.measure.results.store import (
     Journal,
@@ -24,6 +23,7 @@ from llamaherd.measure.results.store import (
     result_folder,
     results_folder,
     unfinished_journal,
+    with_id,
     write_result,
 )
 from tests.bench.made import result, run

@@ -13,8 +13,8 @@ from llamaherd.measure.meter.usage import (
     memory_peaks,
     usage_telemetry,
 )
-from llamaherd.measure.results.document import parse_result, redact_result, result_bytes, with_id
 from llamaherd.measure.results.result import GpuTelemetry, Peak, Slowed, Telemetry
+from llamaherd.measure.results.store import parse_result, redact_result, result_bytes, with_id
 from llamaherd.plan import RAM, Estimate, Holds
 from tests.bench.made import result
 

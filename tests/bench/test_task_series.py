@@ -11,11 +11,11 @@ import pytest
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines.flags.task import Task
 from llamaherd.measure.bench.measurement import MANY, QUERY, TaskSeries, task_series
-from llamaherd.measure.bench.outcome import measurement_outcome
 from llamaherd.measure.bench.series import FEWEST_RUNS, MOST_RUNS
 from llamaherd.measure.bench.session import warm_up_inputs
 from llamaherd.measure.client.http_client import Answer, Failure, Target
 from llamaherd.measure.client.requests import RequestSpec, SeriesProgress, TaskRequests, run_from_answer
+from llamaherd.measure.results.comparison_table import measurement_outcome
 from llamaherd.measure.results.metrics import FIRST_TOKEN, PREFILL, RESPONSE
 from llamaherd.measure.results.result import Cell, Condition, Result, Run
 from tests.bench.played import Part, Played

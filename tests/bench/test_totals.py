@@ -12,8 +12,8 @@ import pytest
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.remote import RemoteError
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.measure.bench import reservation
-from llamaherd.measure.bench.reservation import PowerHold, ServerConnection
+from llamaherd.measure.bench import job
+from llamaherd.measure.bench.job import PowerHold, ServerConnection
 from llamaherd.measure.meter import meter as metering
 from llamaherd.measure.meter.meter import Meter
 from llamaherd.measure.trials import trial as arms_host
@@ -56,9 +56,9 @@ def ends_in_time() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (arms_host, reservation):
+    for module in (arms_host, job):
         monkeypatch.setattr(module, "_WORD_SECONDS", LIMIT)
-    monkeypatch.setattr(reservation, "_LOCK_SECONDS", LIMIT)
+    monkeypatch.setattr(job, "_LOCK_SECONDS", LIMIT)
     monkeypatch.setattr(metering, "_LATE", 0)
 
 

@@ -11,9 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
-from llamaherd.measure.results.document import result_bytes, with_id
 from llamaherd.measure.results.result import Cell, Condition, Kind, Start, SuiteRef
-from llamaherd.measure.results.store import Journal, write_result
+from llamaherd.measure.results.store import Journal, result_bytes, with_id, write_result
 from tests.bench.made import result, run
 from tests.support.envelope import envelope
 from tests.support.rigs import ROOT

@@ -15,9 +15,8 @@ from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
 from llamaherd.installation import install_command
-from llamaherd.measure.results.document import redact_result, result_bytes
 from llamaherd.measure.results.result import Run, SuiteRef
-from llamaherd.measure.results.store import Journal, write_result
+from llamaherd.measure.results.store import Journal, redact_result, result_bytes, write_result
 from tests.bench.made import IN_FORM, result, run
 from tests.report.many import many
 from tests.support.envelope import envelope

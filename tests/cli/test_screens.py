@@ -25,10 +25,9 @@ from llamaherd.cli.common import fitted
 from llamaherd.cli.herd import main
 from llamaherd.cli.preflight import print_preflight
 from llamaherd.cli.report import print_page
-from llamaherd.measure.bench.outcome import measurement_outcome, print_outcome
 from llamaherd.measure.report.page import page
 from llamaherd.measure.results.comparison import compare_results
-from llamaherd.measure.results.comparison_table import print_comparison
+from llamaherd.measure.results.comparison_table import measurement_outcome, print_comparison, print_outcome
 from llamaherd.measure.tune.show import print_result
 from llamaherd.pipeline.preflight import Preflight
 from llamaherd.role.preflight import PreflightRow

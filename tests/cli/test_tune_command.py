@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llamaherd.measure.tune.candidate import Precision
+from llamaherd.measure.tune.candidate import Precision, Purpose
 from llamaherd.measure.tune.journal import Deep, searches
-from llamaherd.measure.tune.objective import Purpose
 from llamaherd.measure.tune.search import THREADS
-from llamaherd.measure.tune.target import TuneTarget, tune_target
+from llamaherd.measure.tune.tuning import TuneTarget, tune_target
 from llamaherd.memory.divergence import Reading
 from roles import ROLES
 from tests.support.envelope import the_rig

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from llamaherd.inventory.schema import PowerLimits, Tune
-from llamaherd.measure.tune.target import tune_target
+from llamaherd.measure.tune.tuning import tune_target
 from roles import ROLES
 from tests.support.rigs import changed, cpu_rig
 from tests.support.searched import declared, herd, searched

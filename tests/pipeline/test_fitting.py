@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from llamaherd import lock
 from llamaherd.cli.herd import main
 from llamaherd.gguf.shards import join_headers, read_header, read_headers
-from llamaherd.measure.tune.target import tune_target
+from llamaherd.measure.tune.tuning import tune_target
 from roles import ROLES
 from tests.support import gguf_files
 from tests.support.envelope import envelope, the_rig

@@ -28,8 +28,8 @@ EDGES = (
     *("pipeline/discovery.py", "pipeline/load.py"),
     *("lock/file.py", "lock/git_refs.py", "lock/github.py", "lock/hub.py", "lock/local_files.py", "lock/registry.py"),
     "lock/resolver.py",
-    *("measure/bench/measurement.py", "measure/bench/reservation.py", "measure/bench/session.py"),
-    *("measure/bench/url_target.py", "measure/client/http_client.py", "measure/meter/meter.py"),
+    *("measure/bench/measurement.py", "measure/bench/job.py", "measure/bench/session.py"),
+    *("measure/client/http_client.py", "measure/meter/meter.py"),
     *("measure/trials/gate.py", "measure/trials/trial.py"),
     *(
         "host/remote.py",
@@ -40,7 +40,7 @@ EDGES = (
         "inventory/authority.py",
         "fleet/chat.py",
         "fleet/users.py",
-        "fleet/waking.py",
+        "fleet/gateway.py",
     ),
     *("onhost/docker_api.py", "onhost/gauges.py", "onhost/gpu_sources.py", "onhost/meter.py", "onhost/posix.py"),
     *("onhost/system.py", "recipes/bash.py"),
@@ -62,7 +62,7 @@ HEAVY = (
 )
 LOADS_HEAVY = (
     *("deploy/", "onhost/fetch/", "bounded.py", "cli/", "inventory/certificates.py"),
-    *("measure/bench/outcome.py", "measure/results/comparison_table.py"),
+    "measure/results/comparison_table.py",
     *("measure/tune/optuna_model.py", "measure/tune/show.py", "store/show.py", "text/tables.py"),
 )
 """The modules that may load such a library when they are imported: a command imports them when it needs them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from llamaherd.measure.bench.reservation import limits_input
+from llamaherd.measure.bench.job import limits_input
 from llamaherd.measure.meter.meter import meter_input
 from llamaherd.measure.trials.trial import Variant
 from llamaherd.onhost.reservation import MeasurementLockInput

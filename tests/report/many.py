@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from llamaherd.measure.results.document import with_id
 from llamaherd.measure.results.result import (
     Cell,
     Condition,
@@ -24,6 +23,7 @@ from llamaherd.measure.results.result import (
     SuiteRef,
     Telemetry,
 )
+from llamaherd.measure.results.store import with_id
 
 SUITE = SuiteRef(name="llamaherd", sha256="a" * 64)
 SPEEDS: dict[Kind, tuple[float, float]] = {

@@ -16,11 +16,10 @@ from matplotlib.image import imread
 from llamaherd.cli.herd import main
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.installation import install_command
-from llamaherd.measure.report.card import card_of, card_result
-from llamaherd.measure.report.card_image import HEIGHT, WIDTH, draw_card
-from llamaherd.measure.report.charts import DARK, LIGHT, Scheme
+from llamaherd.measure.report.charts import DARK, LIGHT, Scheme, context_table
+from llamaherd.measure.report.drawing import CARD_HEIGHT, CARD_WIDTH, draw_card
+from llamaherd.measure.report.export import card_of, card_result
 from llamaherd.measure.report.results import measured
-from llamaherd.measure.report.tables import context_table
 from llamaherd.measure.results.store import write_result
 from tests.bench.made import result, run
 from tests.report.many import many, one
@@ -87,7 +86,7 @@ def test_a_picture_has_its_size_and_its_scheme(deep: bool, scheme: Scheme) -> No
     paper = [round(255 * each) for each in imread(io.BytesIO(picture))[0, 0, :3]]
     assert paper == [int(scheme.paper[at : at + 2], 16) for at in (1, 3, 5)]
     assert picture.startswith(b"\x89PNG")
-    assert struct.unpack(">II", picture[16:24]) == (WIDTH, HEIGHT)
+    assert struct.unpack(">II", picture[16:24]) == (CARD_WIDTH, CARD_HEIGHT)
     drawing = draw_card(card, "svg", scheme)
     assert drawing == draw_card(card, "svg", scheme), "the same card is the same picture"
     assert b"prefers-color-scheme: dark" in drawing

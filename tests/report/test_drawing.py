@@ -13,10 +13,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.image import imread
 
-from llamaherd.measure.report.charts import DARK, LIGHT, Axis, Bar, Bars, Chart, Level, Pane, Point, Scale, Series, days
+from llamaherd.measure.report.charts import (
+    DARK,
+    LIGHT,
+    Axis,
+    Bar,
+    Bars,
+    Chart,
+    Level,
+    Pane,
+    Point,
+    Scale,
+    Series,
+    days,
+    rounded,
+    tokens,
+)
 from llamaherd.measure.report.curves import bends, fit_power_law
 from llamaherd.measure.report.drawing import HEIGHT, WIDTH, chart_image, page_svg
-from llamaherd.measure.report.tables import rounded, tokens
 
 FINITE = st.floats(1e-3, 1e9)
 HOSTILE = "$\\frac{1}{0}$ <script>alert(1)</script>\x1b[31m & \u202e"

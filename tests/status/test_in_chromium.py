@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.fleet.status_page import to_html
+from llamaherd.fleet.status_text import to_html
 from tests.status.made import ATTIC, CHANGE, DUO, FLEET, status
 from tests.support.chromium import MISSING, PROGRAM, Chromium, chromium
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.fleet.snapshot import FleetSnapshot, LastChange, RigSnapshot
-from llamaherd.fleet.status_page import to_html
-from llamaherd.fleet.status_text import cells, status_lines
+from llamaherd.fleet.status_text import cells, status_lines, to_html
 from tests.status.made import ATTIC, CHAT, CODE, DUO, FLEET, status
 
 

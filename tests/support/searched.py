@@ -9,11 +9,10 @@ import yaml
 from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
-from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.candidate import Candidate, Figures, Objective, Purpose
 from llamaherd.measure.tune.journal import Deep, Found, Head, Limited, SearchJournal, TriedCandidate, keys_of
-from llamaherd.measure.tune.objective import Figures, Objective, Purpose
 from llamaherd.measure.tune.search import THREADS
-from llamaherd.measure.tune.target import TuneTarget, tune_target
+from llamaherd.measure.tune.tuning import TuneTarget, tune_target
 from roles import ROLES
 from tests.support.rigs import changed, cpu_rig
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.tune_law import LawRig
+from llamaherd.measure.tune.candidate import Purpose
 from llamaherd.measure.tune.journal import Fingerprint, FingerprintGpu, Search, SearchJournal
-from llamaherd.measure.tune.objective import Purpose
 from tests.tune.played import Played, search_on
 
 GIB = 1 << 30

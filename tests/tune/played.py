@@ -15,17 +15,27 @@ from pathlib import Path
 from benchmarks.tune import parzen_of, start_of
 from benchmarks.tune_law import DRAFTED, UBATCH, LawRig
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.bench.depth import DEPTH_TIMES, DEPTH_TOKENS
-from llamaherd.measure.bench.reservation import PowerRange
+from llamaherd.measure.bench.job import PowerRange
+from llamaherd.measure.bench.workloads import DEPTH_TIMES, DEPTH_TOKENS
 from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import RequestSpec
 from llamaherd.measure.results.result import GpuTelemetry, Run, Start, Telemetry
 from llamaherd.measure.trials.divergence import Figure, Quality
 from llamaherd.measure.trials.trial import NotStartedError, Variant, VariantName
-from llamaherd.measure.tune.candidate import KV, Candidate, Cost, Judged, Limits, Outcome, Outcomes, Precision
+from llamaherd.measure.tune.candidate import (
+    KV,
+    Candidate,
+    Cost,
+    Judged,
+    Limits,
+    Objective,
+    Outcome,
+    Outcomes,
+    Precision,
+    Purpose,
+)
 from llamaherd.measure.tune.evaluation import Evaluation
 from llamaherd.measure.tune.journal import Found, Head, SearchJournal, keys_of, same_search
-from llamaherd.measure.tune.objective import Objective, Purpose
 from llamaherd.measure.tune.search import Model, Space, Walk
 from llamaherd.measure.tune.tuning import Tuning
 from tests.bench.played_arms import answer

@@ -11,12 +11,11 @@ from rich.console import Console
 
 from benchmarks.tune import start_of
 from benchmarks.tune_law import LawRig
-from llamaherd.measure.bench.depth import DEPTH_TIMES, DEPTH_TOKENS
+from llamaherd.measure.bench.workloads import DEPTH_TIMES, DEPTH_TOKENS
 from llamaherd.measure.report.page import gather_results, page
-from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.candidate import Candidate, Objective
 from llamaherd.measure.tune.final_measurements import Deeper, depth_of
 from llamaherd.measure.tune.journal import Deep, candidate_of, read_search, searches
-from llamaherd.measure.tune.objective import Objective
 from llamaherd.measure.tune.result import SearchResult, result_json, search_result
 from llamaherd.measure.tune.show import print_result
 from tests.tune.played import Played, search_on

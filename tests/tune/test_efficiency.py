@@ -11,9 +11,8 @@ from rich.console import Console
 from benchmarks.tune import start_of
 from benchmarks.tune_law import READ, UBATCH, WRITTEN, LawRig
 from llamaherd.measure.bench.series import SECONDS
-from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.candidate import Candidate, Figures, Objective, Sizes
 from llamaherd.measure.tune.journal import candidate_of
-from llamaherd.measure.tune.objective import Figures, Objective, Sizes
 from llamaherd.measure.tune.result import pareto_front, result_json, search_result
 from llamaherd.measure.tune.show import print_result
 from tests.tune.played import Played, pass_alone, search_on, watts

@@ -16,11 +16,10 @@ from rich.console import Console
 
 from benchmarks.tune import start_of
 from benchmarks.tune_law import DRAFTED, KV, THREADS, UBATCH, LawRig
+from llamaherd.measure.report.charts import rounded
 from llamaherd.measure.report.searches import FinishedSearch, search_tables
-from llamaherd.measure.report.tables import rounded
-from llamaherd.measure.tune.candidate import Candidate, Outcome, Outcomes
+from llamaherd.measure.tune.candidate import Candidate, Figures, Outcome, Outcomes, Purpose
 from llamaherd.measure.tune.journal import Search, TriedCandidate, keys_of
-from llamaherd.measure.tune.objective import Figures, Purpose
 from llamaherd.measure.tune.optuna_model import ped_anova
 from llamaherd.measure.tune.result import (
     FOLLOW,

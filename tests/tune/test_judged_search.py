@@ -15,10 +15,9 @@ from benchmarks.tune import start_of
 from benchmarks.tune_law import LawRig
 from llamaherd.cli.tune import SearchLines
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.tune.candidate import KV, Candidate, Limits, Outcome, Precision
+from llamaherd.measure.tune.candidate import KV, Candidate, Limits, Objective, Outcome, Precision
 from llamaherd.measure.tune.final_measurements import standings, steps
 from llamaherd.measure.tune.journal import TriedCandidate, candidate_of, read_search, searches
-from llamaherd.measure.tune.objective import Objective
 from llamaherd.measure.tune.result import pareto_front, result_json, search_result
 from llamaherd.measure.tune.show import print_result
 from tests.support.sample import ALL

@@ -12,9 +12,9 @@ from rich.console import Console
 from benchmarks.tune_law import LawRig
 from llamaherd.measure.bench.series import POWER_ROUNDS
 from llamaherd.measure.report.page import gather_results, page
+from llamaherd.measure.tune.candidate import Purpose
 from llamaherd.measure.tune.final_measurements import power_lines
 from llamaherd.measure.tune.journal import read_search, searches
-from llamaherd.measure.tune.objective import Purpose
 from llamaherd.measure.tune.result import SearchResult, result_json, search_result
 from llamaherd.measure.tune.show import print_result
 from tests.tune.played import NOW, Played, pass_alone, search_on

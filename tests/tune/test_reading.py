@@ -7,9 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from benchmarks.tune_law import THREADS, UBATCH, LawRig
-from llamaherd.measure.tune.candidate import Candidate, Outcome, Outcomes
+from llamaherd.measure.tune.candidate import Candidate, Figures, Outcome, Outcomes, Purpose
 from llamaherd.measure.tune.journal import Search, TriedCandidate, keys_of
-from llamaherd.measure.tune.objective import Figures, Purpose
 from llamaherd.measure.tune.search import Axis, Space, search
 from tests.tune.played import head_of
 

@@ -14,7 +14,7 @@ from benchmarks.tune_law import DRAFTED, KV, THREADS, UBATCH, LawRig
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import RequestSpec
-from llamaherd.measure.tune.candidate import Candidate
+from llamaherd.measure.tune.candidate import Candidate, Purpose
 from llamaherd.measure.tune.final_measurements import standings, steps
 from llamaherd.measure.tune.journal import (
     Found,
@@ -26,7 +26,6 @@ from llamaherd.measure.tune.journal import (
     searches,
 )
 from llamaherd.measure.tune.journal import keys_of as keys_of_candidate
-from llamaherd.measure.tune.objective import Purpose
 from llamaherd.measure.tune.result import result_json, search_result, yaml_lines
 from tests.tune.played import BEGAN, LOAD, Played, head_of, search_on
 

@@ -16,41 +16,47 @@ from llamaherd.measure.bench.job import (
     Job,
     MakeSeries,
     ObstacleError,
+    PowerHold,
     ProgressReporter,
     SavedResult,
+    ServerConnection,
     ServerProfile,
     Workload,
 )
-from llamaherd.measure.bench.reservation import PowerHold, ServerConnection
 from llamaherd.measure.bench.selection import QUICK_ONLY, Selection
 from llamaherd.measure.bench.series import FEWEST_RUNS, MOST_RUNS, is_narrow
-from llamaherd.measure.bench.session import Session, WarmUp, utc_now, warm_up, warm_up_inputs
-from llamaherd.measure.client.endpoint import (
-    LETTERS_A_TOKEN,
-    Served,
-    ServerFacts,
-    count_tokens,
-    estimate_prompt,
-    is_native,
-    server_facts,
-)
+from llamaherd.measure.bench.session import Session, WarmUp, WatchedServer, utc_now, warm_up, warm_up_inputs
 from llamaherd.measure.client.http_client import Failure, Patience, Target, request_json
 from llamaherd.measure.client.requests import (
+    LETTERS_A_TOKEN,
     MOST_CACHE_BUSTERS,
     Requests,
     RequestSpec,
     Series,
     SeriesProgress,
+    Served,
+    ServerFacts,
     Step,
     TaskRequests,
     cache_buster,
+    count_tokens,
+    estimate_prompt,
+    is_native,
     long_prompt,
     long_text_of,
+    server_facts,
     suite,
 )
 from llamaherd.measure.meter.meter import HostSnapshot, Meter, Watch, gpus_of, obstacles
 from llamaherd.measure.meter.readings import Readings
-from llamaherd.measure.meter.usage import Usage, memory_peaks, unmeasured_sentences, usage_telemetry, with_gpu_numbers
+from llamaherd.measure.meter.usage import (
+    Usage,
+    combined_telemetry,
+    memory_peaks,
+    unmeasured_sentences,
+    usage_telemetry,
+    with_gpu_numbers,
+)
 from llamaherd.measure.results.result import (
     Around,
     Cell,
@@ -252,7 +258,8 @@ def finish_result(
 ) -> Result:
     """Add the telemetry to a result, and remove conditions without runs."""
     cells = [
-        cell.model_copy(update={"telemetry": session.telemetry_of(number)}) for number, cell in enumerate(result.cells)
+        cell.model_copy(update={"telemetry": combined_telemetry(session.took.get(number, []))})
+        for number, cell in enumerate(result.cells)
     ]
     update: dict[str, object] = {
         "cells": tuple(cell for cell in cells if cell.runs),
@@ -335,8 +342,8 @@ class _Measurement:
             for sentence in (*sentences, *chosen.beforehand(series)):
                 self._reporter.say(sentence)
             hold = holding.hold if holding else None
-            requests, reporter = self._requests, self._reporter
-            session = Session(job, requests, watch, self._meter, journal, reporter, self._until, overruled, hold)
+            watched = WatchedServer(job, watch, overruled, hold)
+            session = Session(self._requests, journal, self._reporter, self._until, watched)
             session.run(series)
             for workload in workloads:
                 session.run_workload(workload, served, self._text_of)

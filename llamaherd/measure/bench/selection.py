@@ -8,12 +8,27 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.bench.depth import DEPTH_TIMES, DEPTH_TOKENS, Ladder, SeparateDepths, fit_ladder
 from llamaherd.measure.bench.job import ServerProfile, Workload
-from llamaherd.measure.bench.load import LOAD_KIND, LOAD_SECONDS, Load, Soak, queue_note
-from llamaherd.measure.bench.series import ENERGY_REST_SECONDS, POWER_ROUNDS, PowerSeries, energy_series, power_series
-from llamaherd.measure.client.endpoint import Served
-from llamaherd.measure.client.requests import Series, suite
+from llamaherd.measure.bench.series import (
+    ENERGY_REST_SECONDS,
+    POWER_ROUNDS,
+    PowerSeries,
+    Soak,
+    energy_series,
+    power_series,
+)
+from llamaherd.measure.bench.workloads import (
+    DEPTH_TIMES,
+    DEPTH_TOKENS,
+    LOAD_KIND,
+    LOAD_SECONDS,
+    Ladder,
+    Load,
+    SeparateDepths,
+    fit_ladder,
+    queue_note,
+)
+from llamaherd.measure.client.requests import Series, Served, suite
 
 MOST_DEPTH, MOST_AT_ONCE, MOST_STEPS = 2 << 20, 64, 40
 LEAST_DEPTH = 256

@@ -1,4 +1,4 @@
-"""The series of requests in a measurement: quick, energy of a token, and power limits."""
+"""The series of requests in a measurement: quick, energy of a token, power limits, and a soak."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import hypot, inf, log
+from math import exp, hypot, inf, log
 from zlib import crc32
 
 from llamaherd.measure.bench.job import ServerProfile
@@ -23,8 +23,18 @@ from llamaherd.measure.results.metrics import (
     by_start,
     cells_drift,
 )
-from llamaherd.measure.results.result import Cell, Condition, Kind, Result
-from llamaherd.measure.statistics import NORMAL, Estimate, Sample, estimate, half_width, pooled_deviation
+from llamaherd.measure.results.result import Cell, Condition, Kind, Result, Run
+from llamaherd.measure.statistics import (
+    NORMAL,
+    Estimate,
+    Ratio,
+    Sample,
+    estimate,
+    fit_line,
+    half_width,
+    pooled_deviation,
+    unpaired_ratio,
+)
 
 FEWEST_RUNS, MOST_RUNS = 3, 100
 """Runs of a cell: before its interval counts, and at most."""
@@ -475,3 +485,106 @@ def power_lines(result: Result) -> Iterator[str]:
         f"from {knee.watts:g} W on, decode is at least {_KNEE:.0%} of the fastest; "
         f"{knee.per_joule / found[-1].per_joule:.2f} times the tokens a joule of {found[-1].watts:g} W"
     ).replace("%", " %")
+
+
+SOAK_TOKENS = 512
+"""More than in other requests, so its runs have a condition of their own."""
+
+_FEWEST_SOAK_RUNS = 8
+"""Runs that a drift is computed from."""
+
+
+@dataclass(frozen=True)
+class Soak:
+    """One prompt of code, for so many seconds of work."""
+
+    prompt: Prompt
+    seconds: float
+    name: str = "soak"
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The only condition."""
+        return (Condition(kind=self.prompt.kind, generated=SOAK_TOKENS, cache="cold", sampling="instance"),)
+
+    @property
+    def rule(self) -> str:
+        """The criterion to stop."""
+        return f"{self.seconds:.0f} s of work"
+
+    def next_step(self, so_far: SeriesProgress) -> Step | None:
+        """Return the same request once more, until the time is over."""
+        if self._worked(so_far) >= self.seconds:
+            return None
+        return Step(
+            (RequestSpec(0, self.prompt.text, SOAK_TOKENS, salt=so_far.steps),), about="the same again and again"
+        )
+
+    def share_done(self, so_far: SeriesProgress) -> float:
+        """Return the share of the time."""
+        return min(1.0, self._worked(so_far) / self.seconds)
+
+    @staticmethod
+    def _worked(so_far: SeriesProgress) -> float:
+        return sum(run.total_ms or 0.0 for run in so_far.cells[0].runs) / 1000
+
+
+@dataclass(frozen=True)
+class SpeedDrift:
+    """How a speed changes over a time: as a share of it for all of that time, with its 95 % interval.
+
+    `ends` is the ratio of the last quarter to the first. It is of decode, or with drafts of steps, which do not depend
+    on the text. `warmer` is how much warmer the last quarter is, in degrees.
+    """
+
+    change: float
+    low: float
+    high: float
+    ends: Ratio
+    seconds: float
+    runs: int
+    warmer: float | None
+
+
+def soak_drift(runs: Sequence[Run]) -> SpeedDrift | None:
+    """Compute the drift of runs in their order; None for too few."""
+    counted = [run for run in runs if run.at is not None and not run.excluded]
+    metric = STEP if any(run.draft_n for run in counted) else DECODE
+    found = [(run, sample) for run in counted if (sample := metric.of(run))]
+    if len(found) < _FEWEST_SOAK_RUNS:
+        return None
+    times = [run.at or 0.0 for run, _ in found]
+    span = times[-1] - times[0]
+    rates = [log(sample.rate) for _, sample in found]
+    line = fit_line([((at - times[0]) / span, rate) for at, rate in zip(times, rates, strict=True)]) if span else None
+    quarter = len(found) // 4
+    first, last = found[:quarter], found[-quarter:]
+    ends = unpaired_ratio(*([[sample for _, sample in part]] for part in (first, last)), assumed=0.0)
+    if line is None or ends is None:
+        return None
+    change, low, high = (exp(each) - 1 for each in (line.slope, line.slope - line.half, line.slope + line.half))
+    return SpeedDrift(change, low, high, ends, span, len(found), _warmer(first, last))
+
+
+def _warmer(first: Sequence[tuple[Run, Sample]], last: Sequence[tuple[Run, Sample]]) -> float | None:
+    before, after = ([run.celsius for run, _ in part if run.celsius is not None] for part in (first, last))
+    return sum(after) / len(after) - sum(before) / len(before) if before and after else None
+
+
+def drift_lines(result: Result) -> Iterator[str]:
+    """Yield the lines of the summary."""
+    for cell in result.cells:
+        found = soak_drift(cell.runs) if cell.condition.generated == SOAK_TOKENS else None
+        if found is None:
+            continue
+        ends, heat = found.ends, "" if found.warmer is None else f", {found.warmer:+.1f} °C"
+        between = f" ({' to '.join(map(_percent, ends.ends))})" if ends.ends else ""
+        yield (
+            f"over {found.seconds / 60:.0f} minutes, {found.runs} runs: speed changes by {100 * found.change:+.1f} % "
+            f"({100 * found.low:+.1f} to {100 * found.high:+.1f}); the last quarter vs the first: "
+            f"{_percent(ends.value)} %{between}{heat}"
+        )
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f}"

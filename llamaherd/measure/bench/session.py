@@ -1,35 +1,68 @@
-"""Warm up a server, run the steps of each series, and save each run at once."""
+"""Warm up a server, run the steps of each series, and save each run at once; measure a server by its URL alone."""
 
 from __future__ import annotations
 
+import re
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
 
+from llamaherd import __version__
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.ssh import RemoteError
-from llamaherd.measure.bench.job import Job, ProgressReporter, Workload, WorkloadContext, approximate_text, seconds_left
-from llamaherd.measure.client.endpoint import Served
+from llamaherd.measure.bench.job import (
+    Job,
+    MakeSeries,
+    ProgressReporter,
+    SavedResult,
+    ServerProfile,
+    Workload,
+    WorkloadContext,
+    approximate_text,
+    seconds_left,
+)
 from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import (
+    LETTERS_A_TOKEN,
     MOST_CACHE_BUSTERS,
     Requests,
     RequestSpec,
     Series,
     SeriesProgress,
+    Served,
     Step,
+    count_tokens,
+    estimate_prompt,
+    long_prompt,
+    long_text,
     run_from_answer,
     suite,
 )
-from llamaherd.measure.meter.meter import Meter, Watch, obstacles, with_telemetry
-from llamaherd.measure.meter.usage import combined_telemetry
+from llamaherd.measure.meter.meter import Obstacle, Watch, obstacles, with_telemetry
 from llamaherd.measure.results.metrics import DECODE
-from llamaherd.measure.results.result import Cell, Condition, Run, Telemetry
-from llamaherd.measure.results.store import Journal
+from llamaherd.measure.results.result import (
+    BY_URL,
+    Cell,
+    Condition,
+    Engine,
+    Host,
+    Method,
+    Provenance,
+    Result,
+    Run,
+    Server,
+    Source,
+    Start,
+    Telemetry,
+)
+from llamaherd.measure.results.store import Journal, last_result, read_result
 from llamaherd.text.numbers import utc_stamp
 
-_TOKENS, _FEWEST, _MOST_ASKED = 48, 2, 6
+_TOKENS, _MOST_ASKED = 48, 6
 _STEADY = 0.03
 """The share within which two successive requests must agree."""
 _SHARE = 0.15
@@ -48,75 +81,106 @@ class WarmUp:
 
 def warm_up(requests: Requests, seconds: float) -> WarmUp:
     """Send requests until two successive ones agree, or a share of the time is over. Raise UserError if one fails."""
-    until, runs = time.monotonic() + _SHARE * seconds, list[Run]()
-    while len(runs) < _FEWEST or (len(runs) < _MOST_ASKED and time.monotonic() < until and not _steady(runs)):
+    runs: list[Run] = []
+
+    def decode_rate(number: int) -> float | None:
         prompts = suite().prompts["prose"]
         # The last numbers of all: those that count begin at 0.
-        wanted = RequestSpec(
-            None, prompts[len(runs) % len(prompts)].text, _TOKENS, salt=MOST_CACHE_BUSTERS - 1 - len(runs)
-        )
-        answer = requests.send(wanted, seconds)
-        if isinstance(answer, Failure):
-            raise UserError(answer.message, answer.help)
+        salt = MOST_CACHE_BUSTERS - 1 - number
+        answer = _send(requests, RequestSpec(None, prompts[number % len(prompts)].text, _TOKENS, salt=salt), seconds)
         runs.append(run_from_answer(answer, _CONDITION, at=0.0))
-        if time.monotonic() > until and len(runs) == 1:
-            break
+        sample = DECODE.of(runs[-1])
+        return sample.rate if sample else None
+
+    rates = _until_steady(decode_rate, seconds)
     last = runs[-1]
-    decode = DECODE.of(last)
     prefill = last.prompt_n / last.prompt_ms * 1000 if last.prompt_n and last.prompt_ms else None
-    return WarmUp(len(runs), decode.rate if decode else None, prefill)
+    return WarmUp(len(rates), rates[-1], prefill)
 
 
 def warm_up_inputs(requests: Requests, request: Callable[[int], RequestSpec], seconds: float) -> WarmUp:
     """Send inputs of embeddings or rerank until two successive ones are equally fast. Raise UserError if one fails."""
-    until, rates = time.monotonic() + _SHARE * seconds, list[float]()
-    while len(rates) < _FEWEST or (
-        len(rates) < _MOST_ASKED and time.monotonic() < until and abs(rates[-1] / rates[-2] - 1) >= _STEADY
-    ):
-        answer = requests.send(request(len(rates)), seconds)
-        if isinstance(answer, Failure):
-            raise UserError(answer.message, answer.help)
+
+    def input_rate(number: int) -> float:
+        answer = _send(requests, request(number), seconds)
         tokens = answer.usage.prompt if answer.usage else None
-        rates.append(1000 * (tokens or 1) / max(answer.total_ms, 0.001))
-        if time.monotonic() > until and len(rates) == 1:
-            break
+        return 1000 * (tokens or 1) / max(answer.total_ms, 0.001)
+
+    rates = _until_steady(input_rate, seconds)
     return WarmUp(len(rates), None, rates[-1])
 
 
-def _steady(runs: list[Run]) -> bool:
-    before, last = (DECODE.of(run) for run in runs[-2:])
-    return before is not None and last is not None and abs(last.rate / before.rate - 1) < _STEADY
+def _send(requests: Requests, request: RequestSpec, seconds: float) -> Answer:
+    answer = requests.send(request, seconds)
+    if isinstance(answer, Failure):
+        raise UserError(answer.message, answer.help)
+    return answer
+
+
+def _until_steady(rate_of: Callable[[int], float | None], seconds: float) -> list[float | None]:
+    """Return the rates of numbered requests, up to two that agree, the most requests, or a share of the time."""
+    until, rates = time.monotonic() + _SHARE * seconds, list[float | None]()
+    while len(rates) < _MOST_ASKED:
+        rates.append(rate_of(len(rates)))
+        before, last = rates[-2:] if len(rates) > 1 else (None, None)
+        if time.monotonic() > until or (before and last and abs(last / before - 1) < _STEADY):
+            break
+    return rates
 
 
 _LOOK_EVERY = 20.0
 """Seconds between two inspections for other programs."""
-_SEE = "see `herd verify` and the server's log"
 _OTHERS = ("busy", "gpu-shared", "host-busy")
 """The obstacles that other programs may cause meanwhile."""
 
 
+@dataclass(frozen=True)
+class WatchedServer:
+    """A declared server whose host is watched meanwhile.
+
+    `overruled` are the codes of obstacles that do not exclude runs. `hold` sets the power limit of each GPU, or with
+    None restores it.
+    """
+
+    job: Job
+    watch: Watch
+    overruled: Sequence[str] = ()
+    hold: Callable[[int | None], None] | None = None
+
+    @property
+    def gone(self) -> str | None:
+        """The message that the measured server ended; None while it runs."""
+        if self.watch.server_is_there:
+            return None
+        if self.job.group is None:
+            return "the server ended, or was restarted, while it was measured"
+        other = f"another model of group {self.job.group.name} was requested"
+        return f"{other}, or the server ended, while {self.job.instance.name} was measured"
+
+    def inspect(self) -> list[Obstacle]:
+        """Inspect the host, and return the obstacles that other programs and clients cause."""
+        found = obstacles(self.watch.meter.look(), self.job.plan, self.job.instance)
+        return [each for each in found if each.code in _OTHERS and each.code not in self.overruled]
+
+
 class Session:
-    """One program's part of a measurement. `took` is the telemetry by cell, `began` when the first step did."""
+    """One program's part of a measurement. `took` is the telemetry by cell, `began` when the first step did.
+
+    A server by its URL is not `watched`.
+    """
 
     def __init__(
         self,
-        job: Job,
         requests: Requests,
-        watch: Watch,
-        meter: Meter,
         journal: Journal,
         reporter: ProgressReporter,
         until: float,
-        overruled: Sequence[str] = (),
-        hold: Callable[[int | None], None] | None = None,
+        watched: WatchedServer | None = None,
     ) -> None:
-        """Prepare; `hold` sets the power limit of each GPU, or with None restores it."""
         self.began = time.monotonic()
         self.took: dict[int, list[Telemetry]] = {}
-        self._job, self._requests, self._watch, self._meter = job, requests, watch, meter
-        self._journal, self._reporter, self._until = journal, reporter, until
-        self._minded = tuple(code for code in _OTHERS if code not in overruled)
-        self._hold = hold
+        self._requests, self._journal, self._reporter, self._until = requests, journal, reporter, until
+        self._watched = watched
         self._held: int | None = None
         self._steps = 0
         self._start = max(0, len(journal.result.starts) - 1)
@@ -131,8 +195,8 @@ class Session:
                 self._run(each)
             self._hold_to(None)
             self._look_around()
-        except RemoteError as error:
-            raise self._ended(error.message, error.help) from None
+        except UserError as error:
+            raise self._ended(error) from None
 
     def _run(self, series: Series) -> None:
         while step := series.next_step(so_far := self._so_far(series)):
@@ -153,79 +217,62 @@ class Session:
                 share = (cell + 1) / len(workload.conditions)
                 left = seconds_left(share, time.monotonic() - began)
                 self._reporter.progress(share, left, f"{workload.name}: {condition}")
-                if not self._watch.server_is_there:
-                    raise UserError(self._gone, _SEE)
-                number = self._places[condition]
-                self._since_look.append((number, len(self._journal.result.cells[number].runs)))
-                self._journal.add_run(number, run.model_copy(update={"start": self._start}))
+                self._require_server()
+                self._add(condition, run.model_copy(update={"start": self._start}))
                 if workload.one_by_one and time.monotonic() - self._looked > _LOOK_EVERY:
                     self._look_around()
             self._look_around()
         except UserError as error:
-            raise self._ended(error.message, error.help) from None
+            raise self._ended(error) from None
 
     def _so_far(self, series: Series) -> SeriesProgress:
-        cells = tuple(self._cell(condition) for condition in series.conditions)
+        cells = tuple(self._journal.result.cells[self._places[condition]] for condition in series.conditions)
         return SeriesProgress(cells, self._until - time.monotonic(), self._steps)
-
-    def _cell(self, condition: Condition) -> Cell:
-        return self._journal.result.cells[self._places[condition]]
 
     def _do(self, series: Series, step: Step) -> None:
         self._steps += 1
         self._hold_to(step.watts)
-        if step.rest:
-            time.sleep(step.rest)
+        time.sleep(step.rest)
+        watch = self._watched.watch if self._watched else None
         for ask in step.asks:
-            began = self._watch.begin()
+            began = watch.begin() if watch else 0.0
             at = time.time() - self._epoch
             answer = self._requests.send(ask, self._until - time.monotonic())
-            took = self._watch.end(began)
-            condition = None if ask.cell is None else series.conditions[ask.cell]
-            self._keep(condition, answer, at, took)
-            if took and condition is not None:
+            took = watch.end(began) if watch else None
+            self._require_server()
+            if isinstance(answer, Failure) and answer.why != "empty":
+                raise UserError(answer.message, answer.help)
+            if ask.cell is None:
+                continue
+            condition = series.conditions[ask.cell]
+            run = run_from_answer(answer, condition, at=at, start=self._start)
+            self._add(condition, with_telemetry(run, took) if isinstance(answer, Answer) else run)
+            if took:
                 self.took.setdefault(self._places[condition], []).append(took)
 
     def _hold_to(self, watts: int | None) -> None:
         """Set the power limit of each GPU. Raise UserError if that fails."""
-        if watts == self._held or self._hold is None:
-            return
-        try:
-            self._hold(watts)
-        except UserError as error:
-            raise self._ended(error.message, error.help) from None
-        self._held = watts
+        if self._watched and self._watched.hold and watts != self._held:
+            self._watched.hold(watts)
+            self._held = watts
 
-    def _keep(self, condition: Condition | None, answer: Answer | Failure, at: float, took: Telemetry | None) -> None:
-        """Add a run to the journal. Raise UserError if the server failed, or was restarted."""
-        if not self._watch.server_is_there:
-            raise self._ended(self._gone)
-        if isinstance(answer, Failure) and answer.why != "empty":
-            raise self._ended(answer.message, answer.help)
-        if condition is None:
-            return
-        run = run_from_answer(answer, condition, at=at, start=self._start)
-        if isinstance(answer, Answer):
-            run = with_telemetry(run, took)
+    def _add(self, condition: Condition, run: Run) -> None:
+        """Add a run to the journal."""
         number = self._places[condition]
         self._since_look.append((number, len(self._journal.result.cells[number].runs)))
         self._journal.add_run(number, run)
 
-    @property
-    def _gone(self) -> str:
-        """The message that the measured server ended."""
-        if self._job.group is None:
-            return "the server ended, or was restarted, while it was measured"
-        other = f"another model of group {self._job.group.name} was requested"
-        return f"{other}, or the server ended, while {self._job.instance.name} was measured"
+    def _require_server(self) -> None:
+        """Raise UserError if the server ended, or was restarted."""
+        if self._watched and (gone := self._watched.gone):
+            raise UserError(gone, "see `herd verify` and the server's log")
 
-    def _ended(self, message: str, help_: str = _SEE) -> UserError:
-        return UserError(f"{message}; the measurements so far are kept in {self._journal.path}", help_)
+    def _ended(self, error: UserError) -> UserError:
+        return UserError(f"{error.message}; the measurements so far are kept in {self._journal.path}", error.help)
 
     def _look_around(self) -> None:
         """Inspect the host, and exclude the runs since the last inspection if other programs or clients are there."""
-        found = obstacles(self._meter.look(), self._job.plan, self._job.instance)
-        in_the_way = [each for each in found if each.code in self._minded]
+        in_the_way = self._watched.inspect() if self._watched else []
         for each in in_the_way:
             self._reporter.say(f"{each.code}: {each.message}")
         if in_the_way:
@@ -233,11 +280,117 @@ class Session:
                 self._journal.exclude(cell, number, f"meanwhile {in_the_way[0].message}")
         self._looked, self._since_look = time.monotonic(), []
 
-    def telemetry_of(self, cell: int) -> Telemetry | None:
-        """Return the combined telemetry of a cell's runs."""
-        return combined_telemetry(self.took.get(cell, []))
-
 
 def utc_now() -> str:
     """Return the time in the format of results."""
     return utc_stamp(datetime.now(UTC))
+
+
+URL_NOTE = "measured by its URL alone: machine, GPUs, driver and the model's files are unknown"
+NO_CACHE_COUNTS = "the server does not report what came from its cache; each prompt has a new beginning"
+
+_PROBE, _PROBE_SALT, _ANSWERED = 4000, MOST_CACHE_BUSTERS - 100, 8
+"""Letters of a text whose tokens are taken from the usage of a prompt, and tokens of its response."""
+
+_ABOUT, _CONTEXT = 32, 8192
+"""Tokens around a text, and of a context if a server reports none."""
+
+
+@dataclass(frozen=True)
+class UrlTarget:
+    """A server by its URL, its label, and how long its measurement may take."""
+
+    served: Served
+    label: str
+    results: Path
+    seconds: float
+
+    @property
+    def instance(self) -> str:
+        """The folder of its results."""
+        return folder_name(self.label)
+
+
+def folder_name(label: str) -> str:
+    """Return a label as the name of a folder."""
+    return re.sub(r"[^a-z0-9._-]+", "-", label.lower()).strip("._-")[:40].rstrip("._-") or "server"
+
+
+def target_label(served: Served, name: str | None) -> str:
+    """Return the label of a server: its `name`, or its model and host."""
+    return name or f"{served.model.rpartition('/')[2]} at {urlsplit(served.target.url).hostname}"
+
+
+def measure_url(
+    target: UrlTarget, make: MakeSeries, workloads: Sequence[Workload], reporter: ProgressReporter
+) -> SavedResult:
+    """Measure all series and workloads. Raise UserError if the server cannot be measured."""
+    began, until, served = utc_now(), time.monotonic() + target.seconds, target.served
+    requests = Requests(served.target, served.chat, served.model, secrets.token_hex(8))
+    reporter.progress(0.0, target.seconds, "warming up")
+    warm = warm_up(requests, target.seconds)
+    last = last_result(target.results, BY_URL, target.instance)
+    known = ServerProfile(
+        seconds=max(1.0, until - time.monotonic()),
+        seed=secrets.token_hex(4),
+        context=served.context or _CONTEXT,
+        decode=warm.decode,
+        prefill=warm.prefill,
+        text_of=partial(_text_of, requests, served),
+        last=last.conditions if last else (),
+    )
+    series = make(known)
+    parts: list[Series | Workload] = [*series, *workloads]
+    rule = "; ".join(f"{part.name}: {part.rule}" for part in parts)
+    method = Method(client="controller", seed=known.seed, warm_up=warm.requests, rule=rule)
+    conditions = dict.fromkeys(condition for part in parts for condition in part.conditions)
+    begun = _url_result(target, began, method, tuple(Cell(condition=condition) for condition in conditions))
+    with Journal.begin(target.results, begun) as journal:
+        session = Session(requests, journal, reporter, until)
+        session.run(series)
+        for workload in workloads:
+            session.run_workload(workload, served, known.text_of)
+        journal.result = _with_notes(journal.result)
+        path = journal.finish(utc_now())
+    return SavedResult(path, read_result(path))
+
+
+def _text_of(requests: Requests, served: Served, tokens: int) -> str:
+    """Return a text of so many tokens: by the server's tokenizer, or by the usage of another prompt."""
+    if count_tokens(served.root, served.model, "one two") is not None:
+        return long_prompt(tokens, partial(estimate_prompt, served.root, served.model))
+    answer = requests.send(RequestSpec(None, long_text(_PROBE), _ANSWERED, salt=_PROBE_SALT), 0.0)
+    counted = answer.usage.prompt if isinstance(answer, Answer) and answer.usage else None
+    letters = _PROBE / max(1, counted - _ABOUT) if counted and counted > _ABOUT else LETTERS_A_TOKEN
+    return long_text(round(letters * (tokens - _ABOUT)))
+
+
+def _url_result(target: UrlTarget, began: str, method: Method, cells: tuple[Cell, ...]) -> Result:
+    served = target.served
+    return Result(
+        llamaherd=__version__,
+        rig=BY_URL,
+        instance=target.instance,
+        stack=target.label,
+        began=began,
+        source=Source(notes=(URL_NOTE,)),
+        suite=suite().ref,
+        method=method,
+        provenance=Provenance(
+            # `herd bench --share` removes this name wherever it occurs.
+            host=Host(name=urlsplit(served.target.url).hostname),
+            engine=Engine(kind=served.engine, version=served.version),
+            model=served.model,
+            server=Server(context=served.context, slots=served.slots),
+        ),
+        starts=(Start(),),
+        cells=cells,
+    )
+
+
+def _with_notes(result: Result) -> Result:
+    """Add the notes that follow from its runs, and remove conditions without runs."""
+    cells = tuple(cell for cell in result.cells if cell.runs)
+    counted = any(run.cache_n is not None for cell in cells for run in cell.runs)
+    notes = result.source.notes if counted else (*result.source.notes, NO_CACHE_COUNTS)
+    return result.model_copy(update={"cells": cells, "source": Source(notes=notes)})

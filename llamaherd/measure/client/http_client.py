@@ -8,12 +8,11 @@ import socket
 import ssl
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 MOST_LINE, MOST_BYTES, MOST_PIECES = 1 << 20, 64 << 20, 200_000
@@ -289,6 +288,7 @@ _HELP: Mapping[FailureKind, str] = {
 }
 
 Clock = Callable[[], float]
+T = TypeVar("T")
 
 
 def stream_answer(
@@ -300,90 +300,85 @@ def stream_answer(
     on_text: OnText | None = None,
 ) -> Answer | Failure:
     """Send a request, and return the streamed response; `path` is added to the target's URL."""
-    return run_exchange(partial(_Streamed, on_text), target, path, {**body, "stream": True}, patience, clock)
+    read = partial(_read_answer, on_text)
+    return _exchange(target, path, {**body, "stream": True}, patience, "text/event-stream", read, clock)
 
 
-T = TypeVar("T")
-
-
-def run_exchange(
-    kind: Callable[[http.client.HTTPConnection, str | None, Patience, Clock], Exchange[T]],
+def _exchange(
     target: Target,
     path: str,
     body: Mapping[str, Any] | None,
     patience: Patience,
+    accepted: str,
+    read: Callable[[Exchange, http.client.HTTPResponse, float], T | Failure],
     clock: Clock = time.monotonic,
 ) -> T | Failure:
-    """Send a request, and return its response of this kind. Without a body it is a GET."""
+    """Send a request, and return its response, which `read` reads. Without a body it is a GET."""
     try:
         connection, prefix = _connection(target, patience)
-        exchange = kind(connection, target.key, patience, clock)
-        headers = _headers(target, exchange.accepted)
+        headers = _headers(target, accepted)
         data = None if body is None else json.dumps(body).encode()
     except (ValueError, http.client.InvalidURL) as error:
         return failure("path", f"no request can be sent to the server: {short(str(error))}")
+    exchange = Exchange(connection, target.key, patience, clock)
     try:
-        return exchange.run(prefix + path, data, headers)
+        return exchange.run(prefix + path, data, headers, read)
     finally:
         exchange.end()
 
 
-class Exchange(ABC, Generic[T]):
+class Exchange:
     """A request and its response, on a connection of their own."""
-
-    accepted: ClassVar[str]
-    """The content type of its response."""
 
     def __init__(
         self, connection: http.client.HTTPConnection, key: str | None, patience: Patience, clock: Clock
     ) -> None:
         self._connection, self._key = connection, key
-        self._patience, self._clock = patience, clock
-        self._connect_ms, self._pieces = 0.0, 0
+        self.patience, self.clock = patience, clock
+        self.connect_ms, self.pieces = 0.0, 0
         self._socket: socket.socket | None = None
-        self._overdue = False
+        self.overdue = False
         self._cut = threading.Timer(patience.total, self._cut_off)
         self._cut.daemon = True
 
-    def run(self, path: str, data: bytes | None, headers: Mapping[str, str]) -> T | Failure:
+    def run(
+        self,
+        path: str,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        read: Callable[[Exchange, http.client.HTTPResponse, float], T | Failure],
+    ) -> T | Failure:
         """Return the response, or why there is none."""
-        began = self._clock()
+        began = self.clock()
         try:
             self._connection.connect()
             # The connection forgets it where an answer ends with it, long before that has come.
             self._socket = self._connection.sock
         except (OSError, http.client.HTTPException, ValueError) as error:
             return failure("unreachable", f"the server cannot be reached: {reason(error)}")
-        self._connect_ms = 1000 * (self._clock() - began)
+        self.connect_ms = 1000 * (self.clock() - began)
         try:
-            return self._exchanged(path, data, headers)
+            self._cut.start()
+            self.wait(self.patience.first)
+            sent = self.clock()
+            self._connection.request("GET" if data is None else "POST", path, data, dict(headers))
+            response = self._connection.getresponse()
+            if response.status != http.client.OK:
+                return self._refused(response)
+            return read(self, response, sent)
         except NonsenseError as error:
-            return self._failed("nonsense", f"the server {error}")
+            return self.failed("nonsense", f"the server {error}")
         except RefusedError as error:
-            return self._failed("refused", f"the server gave up: {short(str(error))}")
+            return self.failed("refused", f"the server gave up: {short(str(error))}")
         except TimeoutError:
-            return self._failed("late", "the server stopped sending")
+            return self.failed("late", "the server stopped sending")
         except (OSError, http.client.HTTPException, ValueError) as error:
-            return self._failed("cut", f"the connection was cut: {reason(error)}")
+            return self.failed("cut", f"the connection was cut: {reason(error)}")
 
     def end(self) -> None:
         """Close the connection, and stop the timer."""
         self._cut.cancel()
         self._connection.close()
-
-    def _exchanged(self, path: str, data: bytes | None, headers: Mapping[str, str]) -> T | Failure:
-        self._cut.start()
-        self._wait(self._patience.first)
-        sent = self._clock()
-        self._connection.request("GET" if data is None else "POST", path, data, dict(headers))
-        response = self._connection.getresponse()
-        if response.status != http.client.OK:
-            return self._refused(response)
-        return self._taken(response, sent)
-
-    @abstractmethod
-    def _taken(self, response: http.client.HTTPResponse, sent: float) -> T | Failure:
-        """Read a response whose header has arrived. Raise NonsenseError and RefusedError."""
 
     def _refused(self, response: http.client.HTTPResponse) -> Failure:
         """Return the failure that a response reports by its status."""
@@ -395,78 +390,73 @@ class Exchange(ABC, Generic[T]):
         message = error_text(value) if isinstance(value, dict) else None
         message = message or body.decode(errors="replace").strip() or response.reason or "without a message"
         why: FailureKind = _BY_STATUS.get(status, "refused")
-        return self._failed(why, f"the server returns {status}: {short(message)}", status)
+        return self.failed(why, f"the server returns {status}: {short(message)}", status)
 
-    def _failed(self, why: FailureKind, message: str, status: int = 0) -> Failure:
+    def failed(self, why: FailureKind, message: str, status: int = 0) -> Failure:
         """Return a failure: "late" if we cut the response ourselves.
 
         Servers may repeat a wrong key, so the key is removed.
         """
-        if self._overdue:
-            why, message = "late", f"the response was incomplete after {self._patience.total:g} s"
+        if self.overdue:
+            why, message = "late", f"the response was incomplete after {self.patience.total:g} s"
         if self._key:
             message = message.replace(self._key, "…")
-        return failure(why, message, status, self._pieces)
+        return failure(why, message, status, self.pieces)
 
-    def _wait(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
         """Set how long the connection may be silent from now on."""
         if self._socket:
             self._socket.settimeout(seconds)
 
     def _cut_off(self) -> None:
         """End a response that never ends: a byte now and then keeps every timeout of a socket waiting."""
-        self._overdue = True
+        self.overdue = True
         if self._socket:
             # By the plain socket's own method: that of TLS would pull the rug from under who reads.
             with suppress(OSError):
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
-class _Streamed(Exchange[Answer]):
-    """An exchange whose response arrives piece by piece."""
+def _read_answer(
+    on_text: OnText | None, exchange: Exchange, response: http.client.HTTPResponse, sent: float
+) -> Answer | Failure:
+    """Read a response that arrives piece by piece. Raise NonsenseError and RefusedError."""
+    kind = response.headers.get_content_type()
+    if kind != "text/event-stream":
+        raise NonsenseError(f"does not stream: its response is {short(kind)}")
+    reading = Reading(on_text=on_text)
+    try:
+        _read_events(exchange, response, sent, reading)
+    finally:
+        exchange.pieces = len(reading.pieces)
+    if not reading.done and reading.finish is None:
+        return exchange.failed("cut", "the response ends in the middle")
+    if not reading.pieces:
+        return exchange.failed("empty", "the server's response has no token")
+    return Answer(
+        connect_ms=exchange.connect_ms,
+        first_token_ms=reading.pieces[0].at,
+        last_token_ms=reading.pieces[-1].at,
+        total_ms=1000 * (exchange.clock() - sent),
+        pieces=tuple(reading.pieces),
+        text="".join(reading.texts),
+        finish=reading.finish,
+        timings=reading.timings,
+        usage=reading.usage,
+    )
 
-    accepted = "text/event-stream"
 
-    def __init__(self, on_text: OnText | None, *exchange: Any) -> None:
-        super().__init__(*exchange)
-        self._on_text = on_text
-
-    def _taken(self, response: http.client.HTTPResponse, sent: float) -> Answer | Failure:
-        kind = response.headers.get_content_type()
-        if kind != self.accepted:
-            raise NonsenseError(f"does not stream: its response is {short(kind)}")
-        reading = Reading(on_text=self._on_text)
-        try:
-            self._read(response, sent, reading)
-        finally:
-            self._pieces = len(reading.pieces)
-        if not reading.done and reading.finish is None:
-            return self._failed("cut", "the response ends in the middle")
-        if not reading.pieces:
-            return self._failed("empty", "the server's response has no token")
-        return Answer(
-            connect_ms=self._connect_ms,
-            first_token_ms=reading.pieces[0].at,
-            last_token_ms=reading.pieces[-1].at,
-            total_ms=1000 * (self._clock() - sent),
-            pieces=tuple(reading.pieces),
-            text="".join(reading.texts),
-            finish=reading.finish,
-            timings=reading.timings,
-            usage=reading.usage,
-        )
-
-    def _read(self, response: http.client.HTTPResponse, sent: float, reading: Reading) -> None:
-        events = Events()
-        while not reading.done:
-            data = response.read1(_BLOCK)
-            at = 1000 * (self._clock() - sent)
-            if not data:
-                return
-            for event in events.feed(data):
-                reading.take(event, at)
-            if reading.pieces:
-                self._wait(self._patience.silence)
+def _read_events(exchange: Exchange, response: http.client.HTTPResponse, sent: float, reading: Reading) -> None:
+    events = Events()
+    while not reading.done:
+        data = response.read1(_BLOCK)
+        at = 1000 * (exchange.clock() - sent)
+        if not data:
+            return
+        for event in events.feed(data):
+            reading.take(event, at)
+        if reading.pieces:
+            exchange.wait(exchange.patience.silence)
 
 
 _BY_STATUS: Mapping[int, FailureKind] = {401: "key", 403: "key", 404: "path", 405: "path", 429: "busy", 503: "busy"}
@@ -524,25 +514,21 @@ def request_json(
     target: Target, path: str, body: Mapping[str, Any] | None = None, patience: Patience = SHORT_PATIENCE
 ) -> JsonResponse | Failure:
     """Request a path, and return its JSON; without a body by GET."""
-    return run_exchange(_JsonExchange, target, path, body, patience)
+    return _exchange(target, path, body, patience, "application/json", _read_json)
 
 
-class _JsonExchange(Exchange[JsonResponse]):
-    """An exchange whose response is one JSON value."""
-
-    accepted = "application/json"
-
-    def _taken(self, response: http.client.HTTPResponse, sent: float) -> JsonResponse | Failure:
-        kind = response.headers.get_content_type()
-        if kind != self.accepted:
-            raise NonsenseError(f"sends {short(kind)} instead of JSON")
-        data = response.read(MOST_JSON_BYTES + 1)
-        total_ms = 1000 * (self._clock() - sent)
-        if len(data) > MOST_JSON_BYTES:
-            raise NonsenseError(f"sends more than {MOST_JSON_BYTES >> 20} MiB")
-        if self._overdue or (response.length or 0) > 0:
-            return self._failed("cut", "the response ends in the middle")
-        try:
-            return JsonResponse(json.loads(data), total_ms)
-        except (ValueError, RecursionError):
-            raise NonsenseError("sends invalid JSON") from None
+def _read_json(exchange: Exchange, response: http.client.HTTPResponse, sent: float) -> JsonResponse | Failure:
+    """Read a response that is one JSON value. Raise NonsenseError."""
+    kind = response.headers.get_content_type()
+    if kind != "application/json":
+        raise NonsenseError(f"sends {short(kind)} instead of JSON")
+    data = response.read(MOST_JSON_BYTES + 1)
+    total_ms = 1000 * (exchange.clock() - sent)
+    if len(data) > MOST_JSON_BYTES:
+        raise NonsenseError(f"sends more than {MOST_JSON_BYTES >> 20} MiB")
+    if exchange.overdue or (response.length or 0) > 0:
+        return exchange.failed("cut", "the response ends in the middle")
+    try:
+        return JsonResponse(json.loads(data), total_ms)
+    except (ValueError, RecursionError):
+        raise NonsenseError("sends invalid JSON") from None

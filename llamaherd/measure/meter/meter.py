@@ -363,7 +363,7 @@ class Watch:
 
     def __init__(self, meter: Meter, uuids: Sequence[str]) -> None:
         self.uuids = tuple(uuids)
-        self._meter = meter
+        self.meter = meter
 
     def rest(self, seconds: float) -> Telemetry | None:
         """Measure the host for so many seconds without requests."""
@@ -373,27 +373,27 @@ class Watch:
 
     def begin(self) -> float:
         """Read the counters now, and return the time."""
-        self._meter.mark("begin")
+        self.meter.mark("begin")
         return time.monotonic()
 
     def end(self, begin: float) -> Telemetry | None:
         """Return the telemetry from then until now; None if the host's clock is unknown."""
         end = time.monotonic()
-        self._meter.mark("end")
+        self.meter.mark("end")
         self._settle(end)
         used = self.use(begin, end)
         return usage_telemetry(used, self.uuids) if used else None
 
     def use(self, begin: float, end: float) -> Usage | None:
         """Return what was used in a window of time; None if the host's clock is unknown."""
-        clocks = self._meter.clocks
+        clocks = self.meter.clocks
         if clocks is None:
             return None
-        return usage_of(self._meter.readings, Window(clocks.on_host(begin), clocks.on_host(end)), self.uuids)
+        return usage_of(self.meter.readings, Window(clocks.on_host(begin), clocks.on_host(end)), self.uuids)
 
     def use_since(self, begin: float) -> Usage | None:
         """Return what was used from a time on, up to the last reading of the host: there is one each second."""
-        clocks, readings = self._meter.clocks, self._meter.readings
+        clocks, readings = self.meter.clocks, self.meter.readings
         if clocks is None or not readings.figures or readings.figures[-1].t <= clocks.on_host(begin):
             return None
         return usage_of(readings, Window(clocks.on_host(begin), readings.figures[-1].t), self.uuids)
@@ -401,16 +401,16 @@ class Watch:
     @property
     def server_is_there(self) -> bool:
         """Check that the server still ran at the last reading."""
-        readings = self._meter.readings
+        readings = self.meter.readings
         return bool(readings.figures and readings.figures[-1].server)
 
     def _settle(self, end: float) -> None:
         """Wait for the first readings after a time: there are five each second."""
-        clocks, readings = self._meter.clocks, self._meter.readings
+        clocks, readings = self.meter.clocks, self.meter.readings
         if clocks is None:
             return
         there, until = clocks.on_host(end), time.monotonic() + _SETTLE
-        while time.monotonic() < until and self._meter.error is None:
+        while time.monotonic() < until and self.meter.error is None:
             last = [samples[-1].at for uuid, samples in readings.gpus.items() if uuid in self.uuids]
             last += [readings.counters[-1].t] if readings.counters else []
             if all(at >= there for at in last):

@@ -5,14 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import exp, log, sqrt
+from math import exp, log
 from typing import Literal
 
-from llamaherd.measure.report.charts import Axis, Chart, Level, Pane, Point, Series, fewest
+from llamaherd.measure.report.charts import (
+    Axis,
+    Chart,
+    Level,
+    Pane,
+    Point,
+    Series,
+    Table,
+    cells_table,
+    fewest,
+    figure,
+    optional,
+    rounded,
+    short,
+    tokens,
+    without_empty,
+)
 from llamaherd.measure.report.results import Measured, MeasuredCell
-from llamaherd.measure.report.tables import Table, cells_table, figure, optional, rounded, short, tokens, without_empty
 from llamaherd.measure.results.metrics import DECODE, FIRST_TOKEN, PREFILL, Metric
-from llamaherd.measure.statistics import standard_deviation, student_quantile
+from llamaherd.measure.statistics import fit_line, standard_deviation
 
 _KWH = 3.6e6
 """Joules."""
@@ -217,7 +232,7 @@ class PowerLaw:
     left: tuple[tuple[float, float], ...]
 
     def at(self, x: float) -> float:
-        """Return the law as a sentence."""
+        """Return the value of the law at `x`."""
         return float(self.factor * x**self.power)
 
 
@@ -225,18 +240,12 @@ def fit_power_law(points: Sequence[tuple[float, float]]) -> PowerLaw | None:
     """Return the law by least squares of logarithms, with the 95 % interval of its power; None for too few points."""
     if len(points) < _FEWEST_FITTED or len({x for x, _ in points}) < _FEWEST_FITTED:
         return None
-    logs = [(log(x), log(y)) for x, y in points]
-    n = len(logs)
-    mean_x, mean_y = sum(x for x, _ in logs) / n, sum(y for _, y in logs) / n
-    squares = sum((x - mean_x) ** 2 for x, _ in logs)
-    power = sum((x - mean_x) * (y - mean_y) for x, y in logs) / squares
-    factor = exp(mean_y - power * mean_x)
-    left = [y - mean_y - power * (x - mean_x) for x, y in logs]
-    spread = sqrt(sum(each**2 for each in left) / (n - 2))
-    error = student_quantile(0.975, n - 2) * spread / sqrt(squares)
+    line = fit_line([(log(x), log(y)) for x, y in points])
+    if line is None:
+        return None
     places = [x for x, _ in points]
-    shares = tuple((x, exp(each) - 1) for (x, _), each in zip(points, left, strict=True))
-    return PowerLaw(factor, power, error, min(places), max(places), shares)
+    shares = tuple((x, exp(left) - 1) for x, left in zip(places, line.left, strict=True))
+    return PowerLaw(exp(line.start), line.slope, line.half, min(places), max(places), shares)
 
 
 def law_charts(sweeps: Sequence[Sweep], when: str) -> Iterator[Chart]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,15 +11,20 @@ from pathlib import Path
 from typing import get_args
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.report.charts import Axis, Bar, Bars, Chart, Pane, Point, Series, days, fewest
-from llamaherd.measure.report.curves import result_charts
-from llamaherd.measure.report.results import Figure, Measured, MeasuredCell, check_measured
-from llamaherd.measure.report.searches import FinishedSearch, search_chart, search_tables
-from llamaherd.measure.report.tables import (
+from llamaherd.measure.report.charts import (
     NONE,
+    Axis,
+    Bar,
+    Bars,
+    Chart,
+    Pane,
+    Point,
+    Series,
     Table,
     cells_table,
     context_table,
+    days,
+    fewest,
     figure,
     memory_table,
     plus_minus,
@@ -29,17 +33,19 @@ from llamaherd.measure.report.tables import (
     tokens,
     without_empty,
 )
+from llamaherd.measure.report.curves import result_charts
+from llamaherd.measure.report.results import Figure, Measured, MeasuredCell, check_measured
+from llamaherd.measure.report.searches import FinishedSearch, search_chart, search_tables
 from llamaherd.measure.results.lookup import read_results
 from llamaherd.measure.results.metrics import DECODE, FIRST_TOKEN, PREFILL, STEP, Metric
 from llamaherd.measure.results.result import Condition, Kind
-from llamaherd.measure.results.store import read_result, result_files
+from llamaherd.measure.results.store import folders_in, read_result, result_files
 from llamaherd.measure.tune.final_measurements import power_lines
 from llamaherd.measure.tune.journal import SEARCH_NAME, read_search, searches
 from llamaherd.measure.tune.result import Shares, search_result, yaml_lines
 
 MOST = 2_000
 """The most results in a report, the newest of each instance first."""
-_MOST_FOLDERS = 1_000
 MOST_SEARCHES = 20
 """The most searches in a report, the newest of each instance first."""
 _MOST_READ, _MOST_TRIALS = 100, 5_000
@@ -150,7 +156,7 @@ def _named(word: str, results: Path) -> tuple[list[Path], list[Path]]:
     rig, _, instance = word.partition("/")
     if not _NAME.fullmatch(rig) or (instance and not _NAME.fullmatch(instance)):
         raise UserError(f"there is no file {word}", "name a file with results, a rig, or RIG/INSTANCE")
-    names = [instance] if instance else _folders(results / rig)
+    names = [instance] if instance else folders_in(results / rig)
     files = [file for name in names for file in result_files(results, rig, name)]
     sought = list(_in_turn([searches(results, rig, name) for name in names]))
     if not files and not sought:
@@ -160,7 +166,7 @@ def _named(word: str, results: Path) -> tuple[list[Path], list[Path]]:
 
 def _all(results: Path, of: Callable[[Path, str, str], Sequence[Path]]) -> Iterator[Path]:
     """Return all files: the newest of each instance before the second newest of any."""
-    return _in_turn([of(results, rig, name) for rig in _folders(results) for name in _folders(results / rig)])
+    return _in_turn([of(results, rig, name) for rig in folders_in(results) for name in folders_in(results / rig)])
 
 
 def _in_turn(each: Sequence[Sequence[Path]]) -> Iterator[Path]:
@@ -168,18 +174,8 @@ def _in_turn(each: Sequence[Sequence[Path]]) -> Iterator[Path]:
         yield from (files[place] for files in each if place < len(files))
 
 
-def _folders(folder: Path) -> list[str]:
-    try:
-        with os.scandir(folder) as there:
-            entries = [each for _, each in zip(range(_MOST_FOLDERS), there, strict=False)]
-        return sorted(each.name for each in entries if _NAME.fullmatch(each.name) and each.is_dir())
-    except OSError:
-        return []
-
-
 KINDS: tuple[str, ...] = get_args(Kind)
 """The kinds of text in the order of the suite; those of other programs come last."""
-
 
 _CACHES = ("cold", "unknown", "warm")
 _OVERHEAD = 1000

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.bench.load import total_speed
+from llamaherd.measure.bench.workloads import total_speed
 from llamaherd.measure.results.comparison import find_doubts
 from llamaherd.measure.results.metrics import DECODE, METRICS, STEP, Metric, by_start
 from llamaherd.measure.results.result import Cell, Condition, Gpu, Peak, Provenance, Result, Run, lost_runs

@@ -6,9 +6,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from llamaherd.measure.report.charts import Axis, Chart, Level, Pane, Point, Series
-from llamaherd.measure.report.tables import NONE, Table, optional, rounded, without_empty
-from llamaherd.measure.tune.candidate import Candidate, Why
+from llamaherd.measure.report.charts import (
+    NONE,
+    Axis,
+    Chart,
+    Level,
+    Pane,
+    Point,
+    Series,
+    Table,
+    optional,
+    rounded,
+    without_empty,
+)
+from llamaherd.measure.tune.candidate import Candidate, Objective, Why
 from llamaherd.measure.tune.final_measurements import (
     DEPTH_HEADINGS,
     POWER_HEADINGS,
@@ -23,7 +34,6 @@ from llamaherd.measure.tune.final_measurements import (
     verdict_text,
 )
 from llamaherd.measure.tune.journal import Head, TriedCandidate, candidate_of
-from llamaherd.measure.tune.objective import Objective
 from llamaherd.measure.tune.result import FAILED, MEASURES, SearchResult
 
 MOST_TRIALS = 500

@@ -13,14 +13,6 @@ from typing import Any
 
 from llamaherd import __version__
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.results.document import (
-    MOST_RESULT_BYTES,
-    fold_journal,
-    has_too_many_values,
-    load_json,
-    parse_result,
-    with_id,
-)
 from llamaherd.measure.results.result import (
     Cell,
     Condition,
@@ -36,7 +28,16 @@ from llamaherd.measure.results.result import (
     SourceKind,
     is_timestamp,
 )
-from llamaherd.measure.results.store import read_result, result_files
+from llamaherd.measure.results.store import (
+    MOST_RESULT_BYTES,
+    fold_journal,
+    has_too_many_values,
+    load_json,
+    parse_result,
+    read_result,
+    result_files,
+    with_id,
+)
 from llamaherd.text.numbers import utc_stamp
 from llamaherd.text.textfile import UnreadableError, read_bytes
 

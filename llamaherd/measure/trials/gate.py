@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
@@ -23,7 +22,7 @@ from llamaherd.measure.client.requests import suite
 from llamaherd.measure.results.comparison import Comparison, compare_results
 from llamaherd.measure.results.metrics import DECODE, PREFILL, Metric
 from llamaherd.measure.results.result import Condition, Recorded, Timestamp
-from llamaherd.measure.results.store import MOST_FILES, read_file, results_folder, write_whole
+from llamaherd.measure.results.store import names_in, read_file, results_folder, write_whole
 from llamaherd.measure.statistics import Ratio
 from llamaherd.measure.trials.divergence import LOGITS, Compared, compare_outputs, divergence_text
 from llamaherd.measure.trials.pair import (
@@ -306,12 +305,7 @@ def save_judgement(results: Path, judgement: QualityJudgement) -> Path:
 def saved_judgement(results: Path, like: QualityJudgement, since: datetime) -> QualityJudgement | None:
     """Return the newest saved judgement of the same servers since then, with figures; None without a readable one."""
     folder = results / like.rig / like.instance
-    try:
-        with os.scandir(folder) as there:
-            names = [each.name for _, each in zip(range(MOST_FILES), there, strict=False)]
-    except OSError:
-        return None
-    whole = sorted((name for name in names if _JUDGEMENT_NAME.fullmatch(name)), reverse=True)
+    whole = sorted((name for name in names_in(folder) if _JUDGEMENT_NAME.fullmatch(name)), reverse=True)
     for name in whole[:_NEWEST]:
         with suppress(UserError, ValidationError):
             found = QualityJudgement.model_validate_json(read_file(folder / name, _MOST_BYTES))

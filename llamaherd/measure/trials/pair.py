@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from llamaherd import __version__
 from llamaherd.diagnostics.findings import Finding, UserError
@@ -16,7 +16,7 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
 from llamaherd.inventory.settings import Setting, with_settings
 from llamaherd.measure.bench.series import ANSWERED
-from llamaherd.measure.client.http_client import Answer, Failure
+from llamaherd.measure.client.http_client import Failure
 from llamaherd.measure.client.requests import KINDS, RequestSpec, long_prompt, run_from_answer, suite
 from llamaherd.measure.results.comparison import Comparison, ComparisonRow, compare_results
 from llamaherd.measure.results.metrics import DECODE, PREFILL, STEP, Metric
@@ -31,13 +31,13 @@ from llamaherd.measure.results.result import (
     Provenance,
     Result,
     Server,
-    Start,
 )
 from llamaherd.measure.results.store import Journal, read_result, result_files, unfinished_journal
 from llamaherd.measure.statistics import block_orders
 from llamaherd.measure.trials.trial import (
     Trial,
     TrialHost,
+    TrialServers,
     Variant,
     VariantName,
     server_with,
@@ -409,30 +409,6 @@ def _open(row: ComparisonRow) -> bool:
 
 
 Ended = Literal["known", "spent"]
-
-
-class TrialServers(Protocol):
-    """Starts servers, one at a time, and sends requests to the running one."""
-
-    def start(self, name: VariantName) -> Start:
-        """Start a server, and wait until it responds. Raise UserError."""
-        ...
-
-    def stop(self) -> None:
-        """Stop the running server."""
-        ...
-
-    def ask(self, wanted: RequestSpec) -> Answer | Failure:
-        """Return one streamed response of the running server."""
-        ...
-
-    def count(self, text: str) -> int:
-        """Return the number of tokens that the running server reads of a chat with a text."""
-        ...
-
-    def clock(self) -> float:
-        """Return the time in seconds."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.host_lock import HostLock
@@ -20,11 +20,10 @@ from llamaherd.host.tunnel import free_port
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.layout import ARMS_TEXT, BESIDE_UNITS, KEPT, arm_of
-from llamaherd.measure.bench.depth import Ladder
 from llamaherd.measure.bench.job import WorkloadContext
-from llamaherd.measure.client.endpoint import Served, estimate_prompt
+from llamaherd.measure.bench.workloads import Ladder
 from llamaherd.measure.client.http_client import Answer, Failure, Target
-from llamaherd.measure.client.requests import Requests, RequestSpec
+from llamaherd.measure.client.requests import Requests, RequestSpec, Served, estimate_prompt
 from llamaherd.measure.results.result import Run, Start
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.onhost.servers import MINE, READY_TO_START, NeededGpu, StoppedServer, TrialServer, TrialsInput
@@ -308,6 +307,30 @@ def locked_host(rig: str, connect: Connect, who: str, say: Callable[[str], None]
         yield
     finally:
         lock.give_back()
+
+
+class TrialServers(Protocol):
+    """Starts servers, one at a time, and sends requests to the running one."""
+
+    def start(self, name: VariantName, /) -> Start:
+        """Start a server, and wait until it responds. Raise NotStartedError."""
+        ...
+
+    def stop(self) -> None:
+        """Stop the running server."""
+        ...
+
+    def ask(self, wanted: RequestSpec, /) -> Answer | Failure:
+        """Return one streamed response of the running server."""
+        ...
+
+    def count(self, text: str, /) -> int:
+        """Return the number of tokens that the running server reads of a chat with a text."""
+        ...
+
+    def clock(self) -> float:
+        """Return the time in seconds."""
+        ...
 
 
 class TrialHost:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Protocol
 from zlib import crc32
@@ -13,19 +13,18 @@ from zlib import crc32
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.ssh import RemoteError
 from llamaherd.inventory.schema import Connect
-from llamaherd.measure.bench.reservation import PowerHold, PowerRange
+from llamaherd.measure.bench.job import PowerHold, PowerRange
 from llamaherd.measure.bench.series import POWER_ROUNDS, SECONDS, SETTLES
-from llamaherd.measure.client.http_client import Answer, Failure
+from llamaherd.measure.client.http_client import Failure
 from llamaherd.measure.client.requests import RequestSpec, ended_early, long_prompt, run_from_answer
 from llamaherd.measure.meter.meter import Meter, Watch, gpus_of
 from llamaherd.measure.results.metrics import DECODE, PREFILL
 from llamaherd.measure.results.result import Condition, Run, Start, Telemetry
 from llamaherd.measure.statistics import rate
-from llamaherd.measure.trials.trial import NotStartedError, Variant, VariantName, is_out_of_memory
-from llamaherd.measure.tune.candidate import Candidate, Why
+from llamaherd.measure.trials.trial import NotStartedError, TrialServers, Variant, is_out_of_memory
+from llamaherd.measure.tune.candidate import FIRST_SIZES, Candidate, Figures, Objective, Probe, Sizes, Why, figures_of
 from llamaherd.measure.tune.final_measurements import is_limit_measured
 from llamaherd.measure.tune.journal import Deep, Limited, SearchJournal, TriedCandidate, keys_of
-from llamaherd.measure.tune.objective import FIRST_SIZES, Figures, Objective, Probe, Sizes, figures_of
 from llamaherd.plan import InstancePlan
 from llamaherd.text.numbers import show_seconds
 
@@ -38,31 +37,11 @@ _LEAST_LOAD, _LOADS = 30, 5
 MakeArm = Callable[[Candidate, int | None], Variant]
 
 
-class Servers(Protocol):
-    """Starts candidates, one at a time, and sends requests to the running one."""
+class ReplaceableServers(TrialServers, Protocol):
+    """Starts candidates, one at a time."""
 
     def place(self, arm: Variant, /) -> None:
         """Replace the previous candidate."""
-        ...
-
-    def start(self, name: VariantName, /) -> Start:
-        """Start the candidate, and wait until it responds. Raise NotStartedError."""
-        ...
-
-    def stop(self) -> None:
-        """Stop the running server."""
-        ...
-
-    def ask(self, wanted: RequestSpec, /) -> Answer | Failure:
-        """Return one streamed response of the running server."""
-        ...
-
-    def count(self, text: str, /) -> int:
-        """Return the number of tokens that the running server reads of a chat with a text."""
-        ...
-
-    def clock(self) -> float:
-        """Return the time in seconds."""
         ...
 
 
@@ -93,7 +72,7 @@ class Evaluation:
     `climb` lets the running server read a prompt of some length and write after it, and returns the runs of both.
     """
 
-    servers: Servers
+    servers: ReplaceableServers
     arm_of: MakeArm
     aim: Objective
     context: int
@@ -247,7 +226,7 @@ class Evaluation:
         figures = figures_of(Objective(), self._round(probe, 0, None), None)
         decode = min(figures.decode.values(), default=0.0)
         sizes = Sizes.of(decode, figures.prefill or 0.0, self.context, energy=self.aim.of_energy)
-        return replace(sizes, past_end=sizes.past_end or self._ends_early(sizes))
+        return sizes.model_copy(update={"past_end": sizes.past_end or self._ends_early(sizes)})
 
     def _ends_early(self, sizes: Sizes) -> bool:
         """Return whether the response to some kind of text ends before it is long enough."""

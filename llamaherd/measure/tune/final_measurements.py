@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from llamaherd.measure.bench.depth import DEPTH_TIMES, DEPTH_TOKENS
+from llamaherd.measure.bench.workloads import DEPTH_TIMES, DEPTH_TOKENS
 from llamaherd.measure.statistics import (
     Block,
     Estimate,
@@ -21,9 +21,8 @@ from llamaherd.measure.statistics import (
     paired_ratio,
     unpaired_ratio,
 )
-from llamaherd.measure.tune.candidate import Candidate, Value, settings_of
+from llamaherd.measure.tune.candidate import Candidate, Figures, Objective, Sizes, Value, settings_of
 from llamaherd.measure.tune.journal import Deep, Limited, Search, TriedCandidate, candidate_of
-from llamaherd.measure.tune.objective import Figures, Objective, Sizes
 from llamaherd.measure.tune.search import BETTER
 from llamaherd.text.numbers import show_seconds
 

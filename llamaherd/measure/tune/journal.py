@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -16,20 +15,22 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.schema import Rig
 from llamaherd.measure.results.result import Count, Kind, Name, NotNegative, Positive, Recorded
-from llamaherd.measure.results.store import AppendOnlyFile, read_file
+from llamaherd.measure.results.store import AppendOnlyFile, folders_in, names_in, read_file
 from llamaherd.measure.tune.candidate import (
     Candidate,
     Cost,
+    Figures,
     Judged,
     Limits,
+    Objective,
     Outcome,
     Outcomes,
     Precision,
+    Sizes,
     Value,
     Why,
     precision_of,
 )
-from llamaherd.measure.tune.objective import Figures, Objective, Sizes
 
 Hash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 
@@ -114,33 +115,6 @@ class Head(Recorded):
     watts: Annotated[tuple[Count, ...], Field(max_length=64)] = ()
 
 
-class Sized(Recorded):
-    """The lengths of requests for each candidate, and the speed of prefill that they follow from."""
-
-    line: Literal["sizes"] = "sizes"
-    written: Count
-    read: Count
-    prompts: Count = 1
-    prefill: NotNegative = 0.0
-    past_end: bool = False
-
-    @classmethod
-    def of(cls, sizes: Sizes) -> Self:
-        """Return the line of these sizes."""
-        return cls(
-            written=sizes.written,
-            read=sizes.read,
-            prompts=sizes.prompts,
-            prefill=sizes.prefill,
-            past_end=sizes.past_end,
-        )
-
-    @property
-    def sizes(self) -> Sizes:
-        """The lengths as a value."""
-        return Sizes(self.written, self.read, self.prompts, self.prefill, self.past_end)
-
-
 class TriedCandidate(Recorded):
     """A measured candidate. `round` numbers the final rounds, in which the best are measured again."""
 
@@ -213,7 +187,7 @@ def keys_of(candidate: Candidate) -> Keys:
     return {key: plain(value) for key, value in candidate.keys}
 
 
-MOST, _MOST_FILES = 8 << 20, 1_000
+MOST = 8 << 20
 _MOST_FOLDERS, _NEWEST, _MOST_READ, _MOST_HINTS = 100, 3, 50, 3
 """Folders that are read, searches of an instance, searches that are read, and results of them that are tried."""
 SEARCH_NAME = re.compile(r"tune-\d{8}T\d{6}Z\.jsonl")
@@ -223,7 +197,7 @@ _FOR_PROMPTS = ("batch", "ubatch")
 _DISTURBED = 1.1
 """How many times as fast a later measurement of the same is if the first one was disturbed."""
 
-Line = Sized | TriedCandidate | Judged | Deep | Limited | Found
+Line = Sizes | TriedCandidate | Judged | Deep | Limited | Found
 """A line after the head."""
 _LINE: TypeAdapter[Head | Line] = TypeAdapter(Annotated[Head | Line, Field(discriminator="line")])
 
@@ -245,8 +219,8 @@ class Search:
         """Add one line."""
         self._known = None
         match line:
-            case Sized():
-                self.sizes = line.sizes
+            case Sizes():
+                self.sizes = line
             case TriedCandidate():
                 self.trials.append(line)
             case Judged():
@@ -375,12 +349,7 @@ class SearchJournal:
 def searches(results: Path, rig: str, instance: str) -> list[Path]:
     """Return the files of an instance's searches, the newest first."""
     folder = results / rig / instance
-    try:
-        with os.scandir(folder) as there:
-            names = [each.name for _, each in zip(range(_MOST_FILES), there, strict=False)]
-    except OSError:
-        return []
-    return [folder / name for name in sorted(filter(SEARCH_NAME.fullmatch, names), reverse=True)]
+    return [folder / name for name in sorted(filter(SEARCH_NAME.fullmatch, names_in(folder)), reverse=True)]
 
 
 def read_search(path: Path) -> Search:
@@ -391,12 +360,10 @@ def read_search(path: Path) -> Search:
 def same_search(results: Path, head: Head) -> Path | None:
     """Return the newest file of the same search, interrupted or finished; None without one."""
     for path in searches(results, head.rig, head.instance):
-        try:
+        with suppress(UserError):
             found = read_search(path)
-        except UserError:
-            continue
-        if (found.head.identity, found.head.aim) == (head.identity, head.aim):
-            return path
+            if (found.head.identity, found.head.aim) == (head.identity, head.aim):
+                return path
     return None
 
 
@@ -416,19 +383,11 @@ def newest_searches(results: Path) -> list[Path]:
     """Return the newest files of each instance of all rigs, the newest first, within bounds."""
     every = [
         path
-        for rig in _folders(results)
-        for instance in _folders(results / rig)
+        for rig in folders_in(results)[:_MOST_FOLDERS]
+        for instance in folders_in(results / rig)[:_MOST_FOLDERS]
         for path in searches(results, rig, instance)[:_NEWEST]
     ]
     return sorted(every, key=lambda each: each.name, reverse=True)[:_MOST_READ]
-
-
-def _folders(folder: Path) -> list[str]:
-    """Return the names of the folders in a folder; none if it cannot be read."""
-    try:
-        return sorted(each.name for each in folder.iterdir() if each.is_dir())[:_MOST_FOLDERS]
-    except OSError:
-        return []
 
 
 def _text(line: Head | Line) -> bytes:

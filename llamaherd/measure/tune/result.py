@@ -15,7 +15,18 @@ import yaml
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.gguf.header import BLOCKS
 from llamaherd.measure.statistics import Estimate
-from llamaherd.measure.tune.candidate import KV, MODEL, Candidate, Judged, Outcome, Outcomes, Value, Why, settings_of
+from llamaherd.measure.tune.candidate import (
+    KV,
+    MODEL,
+    Candidate,
+    Judged,
+    Objective,
+    Outcome,
+    Outcomes,
+    Value,
+    Why,
+    settings_of,
+)
 from llamaherd.measure.tune.final_measurements import (
     Deeper,
     PowerEnd,
@@ -38,7 +49,6 @@ from llamaherd.measure.tune.journal import (
     newest_searches,
     read_search,
 )
-from llamaherd.measure.tune.objective import Objective
 from llamaherd.measure.tune.search import BATCH, EXPERTS, LAYERS
 
 FOLLOW = (EXPERTS, LAYERS, BATCH)

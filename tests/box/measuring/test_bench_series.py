@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.measure.bench.depth import Ladder
-from llamaherd.measure.bench.load import total_speed
+from llamaherd.measure.bench.workloads import Ladder, total_speed
 from llamaherd.measure.results.result import Condition, Result
 from llamaherd.measure.results.store import read_result, result_files
 from tests.box.bench import Bench

@@ -15,7 +15,7 @@ import pytest
 
 from box.cli import ROOT
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.bench.reservation import PowerHold
+from llamaherd.measure.bench.job import PowerHold
 from tests.box.bench import Bench, Declared
 from tests.box.measuring.test_meter import connect
 from tests.support.nvidia_smi import card

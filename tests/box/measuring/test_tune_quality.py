@@ -12,7 +12,7 @@ import pytest
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.trials.trial import Trial, TrialHost
 from llamaherd.measure.tune.candidate import Candidate, Precision
-from llamaherd.measure.tune.target import TuneTarget, tune_target
+from llamaherd.measure.tune.tuning import TuneTarget, tune_target
 from llamaherd.memory.divergence import Reading, logits_bytes
 from roles import ROLES
 from tests.box.bench import Bench
