@@ -108,6 +108,8 @@ class ServingState:
     """Changes since the start of the server: files that it reads, or the record of them itself."""
     foreign: tuple[str, ...] = ()
     """Drop-ins of other programs for this unit alone, and unit files with precedence over llamaherd's."""
+    other_unit: str = ""
+    """The unit file of this name that llamaherd did not write."""
     shared: Mapping[str, str] = field(default_factory=dict)
     """Drop-ins for several units, and the keys in them that decide the program and its user."""
     argv: str = ""

@@ -27,6 +27,7 @@ from llamaherd.role.changes import (
 from llamaherd.role.report import unit_problems
 from llamaherd.role.values import command_changes
 from roles.serve.onhost.model import ArgumentCheck, CandidateInput, ContainerCheck, RefusalInput, SwitchInput
+from roles.serve.onhost.units import other_unit_error
 from roles.serve.ports import held
 from roles.serve.state import ServeState
 from roles.serve.transaction import (
@@ -95,13 +96,16 @@ def unit_changes(
 ) -> list[Change]:
     """Apply one planned systemd instance.
 
-    Raise UserError if other tools' drop-ins for many units forbid it, or if it was tried and rolled back: that is
-    tried again by `retry` alone, or where nothing serves.
+    Raise UserError if another program's unit has its name, or if other tools' drop-ins for many units forbid it, or if
+    it was tried and rolled back: that is tried again by `retry` alone, or where nothing serves.
     """
     files = instance_files(instance, key)
     changed = [file for file in files if file_differs(file, state)]
     unit = state.servers.units.get(instance.service)
     serving = state.servers.serving.get(instance.service, ServingState())
+    if serving.other_unit:
+        other = other_unit_error(instance.service, serving.other_unit)
+        raise UserError(other.message, other.fix)
     if serving.shared:
         raise shared_drop_in_error(instance, serving.shared)
     if serving.given_to_all:

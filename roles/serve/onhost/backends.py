@@ -153,6 +153,11 @@ class ContainerBackend:
                 return found
         return {}
 
+    def is_of_others(self, service: str) -> bool:
+        """Return whether a container has this name, and llamaherd did not create it."""
+        found = self._inspected(service)
+        return bool(found) and not _labels(found).get("llamaherd.spec")
+
     def running_spec(self, service: str) -> str:
         """Return the spec of a healthy container."""
         return _healthy_spec(self._inspected(service))
@@ -318,11 +323,15 @@ def _healthy_spec(found: dict[str, object]) -> str:
 
 
 def _running_spec(found: dict[str, object]) -> str:
-    state, config = found.get("State"), found.get("Config")
-    if not isinstance(state, dict) or not isinstance(config, dict) or state.get("Status") != "running":
-        return ""
-    labels = config.get("Labels")
-    return str(labels.get("llamaherd.spec") or "") if isinstance(labels, dict) else ""
+    state = found.get("State")
+    runs = isinstance(state, dict) and state.get("Status") == "running"
+    return str(_labels(found).get("llamaherd.spec") or "") if runs else ""
+
+
+def _labels(found: dict[str, object]) -> dict[str, object]:
+    config = found.get("Config")
+    labels = config.get("Labels") if isinstance(config, dict) else None
+    return labels if isinstance(labels, dict) else {}
 
 
 def _unchanged(system: System, server: Server) -> bool:

@@ -10,10 +10,11 @@ from llamaherd.layout import BESIDE, BESIDE_UNITS
 from llamaherd.onhost.clients import docker, pull_image, systemctl
 from llamaherd.onhost.log_reason import LINES, find_reason
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, FailedError, System
-from roles.serve.onhost.backends import UnitBackend, backend_of, other_kind, processes
+from roles.serve.onhost.backends import ContainerBackend, UnitBackend, backend_of, other_kind, processes
 from roles.serve.onhost.kept import note_refused, read_key, read_version
 from roles.serve.onhost.model import ArgumentCheck, CandidateInput, ContainerCheck, Room, Server, SwitchInput
 from roles.serve.onhost.tools import Tools
+from roles.serve.onhost.units import find_other_unit, other_unit_error
 
 _ARGUMENT_SECONDS, _CONTAINER_SECONDS = 20, 60
 _NOT_RUN = (TIMED_OUT, 126, NOT_STARTED, 137, -9)
@@ -22,6 +23,19 @@ _MOST_FILE = 4 << 20
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 _LINE = 300
+
+
+def check_name(system: System, server: Server) -> None:
+    """Raise FailedError if the server's name is that of a unit or a container that llamaherd did not create."""
+    if server.kind == "unit":
+        if path := find_other_unit(server.service, system):
+            raise other_unit_error(server.service, path)
+    elif ContainerBackend(system).is_of_others(server.service):
+        raise FailedError(
+            f"{server.service} is left as it is: a container of this name exists, and `herd` did not create it",
+            f"give the instance another name, or rename that container: `docker stop {server.service} && "
+            f"docker rename {server.service} {server.service}-old`; then run `herd up` again",
+        )
 
 
 def check_unchanged(system: System, server: Server, unchanged: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from llamaherd.onhost.verbs import Verb
 from roles.serve.onhost.containers import Probes, RealProbes, inspect_containers
 from roles.serve.onhost.model import HeldPort, InspectedServers, InspectServersInput, Probed
 from roles.serve.onhost.processes import process_environment
-from roles.serve.onhost.units import inspect_units
+from roles.serve.onhost.units import inspect_units, is_marked
 
 STOPPED = "its process is stopped (SIGSTOP)"
 SILENT = "it does not respond, and does nothing"
@@ -146,8 +146,7 @@ def _own_unit(groups: str, pid: int, system: System) -> str:
     if not found:
         return ""
     text = system.read(f"{UNITS}/{found[1]}.service") or ""
-    written = re.search(r"^# Written by llamaherd", text, re.MULTILINE)
-    return found[1] if written or "LLAMAHERD_SPEC" in (process_environment(str(pid), system) or {}) else ""
+    return found[1] if is_marked(text) or "LLAMAHERD_SPEC" in (process_environment(str(pid), system) or {}) else ""
 
 
 def _container(port: int, inside: str, system: System) -> str:

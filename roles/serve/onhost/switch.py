@@ -31,7 +31,14 @@ from roles.serve.onhost.backends import (
     processes,
     start_version,
 )
-from roles.serve.onhost.candidate import Candidate, check_arguments, check_container, check_room, check_unchanged
+from roles.serve.onhost.candidate import (
+    Candidate,
+    check_arguments,
+    check_container,
+    check_name,
+    check_room,
+    check_unchanged,
+)
 from roles.serve.onhost.kept import (
     Version,
     clear_untried,
@@ -181,6 +188,7 @@ class Switch:
     def check(self) -> Outcome:
         """Check all that can be checked while the old version serves."""
         given, system = self.given, self.system
+        check_name(system, self.server)
         if self.server.kind == "unit":
             # Another run may have moved it to a container meanwhile, and have removed its account.
             if not ensure_account(system, self.server.user):

@@ -283,6 +283,14 @@ def test_a_drop_in_for_other_units_too_is_left_and_stops_this_one() -> None:
     assert switch(DRAFTER, seen_of(CPU, serving("llama-chat", shared=shared))) == []
 
 
+def test_a_unit_of_another_program_with_the_same_name_is_left_and_stops_this_one() -> None:
+    path = "/etc/systemd/system/llama-chat.service"
+    with pytest.raises(UserError) as error:
+        switch(CHAT, seen_of(CPU, serving("llama-chat", other_unit=path)))
+    assert error.value.message == f"llama-chat is left as it is: {path} exists, and `herd` did not write it"
+    assert f"systemctl disable --now llama-chat.service && mv {path} {path}.old" in error.value.help
+
+
 @pytest.mark.parametrize("instance", CPU.instances, ids=[each.name for each in CPU.instances])
 def test_arguments_are_checked_before_the_file_is_switched(instance: InstancePlan) -> None:
     (step,) = switch(instance, HostState())

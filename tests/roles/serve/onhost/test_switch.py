@@ -97,6 +97,35 @@ def failure(on: PlayedHost, what: SwitchInput) -> FailedError:
     return caught.value
 
 
+@pytest.mark.parametrize("name", ["chat", "drafter"])
+def test_a_server_of_another_program_with_the_same_name_is_left_alone(name: str) -> None:
+    service, path = f"llama-{name}", f"/etc/systemd/system/llama-{name}.service"
+    on = PlayedHost({})
+    what = decided(on, NEW, name)
+    assert what
+    if name == "chat":
+        on.files[path] = File("[Service]\nExecStart=/usr/bin/llama-server\n")
+        on.units[service] = Running("active", "", 7)
+    else:
+        on.containers[service] = Running("running", "", 7)
+    before = copied(on)
+    with pytest.raises(FailedError) as caught:
+        run_switch(what, on, on)
+    assert caught.value.message.startswith(f"{service} is left as it is: ")
+    assert "give the instance another name" in caught.value.fix
+    assert (on.files, on.units, on.containers) == (before.files, before.units, before.containers)
+    assert on.steps == 0
+
+
+def test_a_unit_of_ours_is_replaced_also_if_a_first_run_was_cut_off() -> None:
+    on = PlayedHost({})
+    what = decided(on, NEW, "chat")
+    assert what
+    on.files[UNIT] = File("# Written by llamaherd for instance `chat` of rig `attic`\n[Service]\n")
+    run_switch(what, on, on)
+    assert on.running("llama-chat") == AFTER
+
+
 def test_arguments_are_checked_before_anything_is_stopped() -> None:
     wrong = Ended(1, "", "error: invalid argument: --contxt\n")
     error = failure(
