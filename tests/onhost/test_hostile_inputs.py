@@ -18,9 +18,9 @@ from llamaherd.onhost.store import ReceiveInput, receive
 from llamaherd.onhost.system import Ended, FailedError
 from roles.serve.blue_green import candidate_input
 from roles.serve.changes import project_changes, unit_changes
-from roles.serve.onhost.model import GpuNeed, ProofQuestion, SwitchInput
-from roles.serve.onhost.speed import Proof
-from roles.serve.onhost.switch import run_switch
+from roles.serve.onhost.model import GpuNeed, SwitchInput
+from roles.serve.onhost.speed import Proof, ProofInput
+from roles.serve.onhost.switch import switch as run_switch
 from roles.serve.transaction import UndeclaredServer
 from tests.support.hostile import PLAIN
 from tests.support.played_host import File, PlayedHost, Running
@@ -111,10 +111,11 @@ class StrictHost(RecordingHost):
             assert shlex.split(argv[2]) == ["docker", "logs", self.service, "2>&1"]
         return super().run(argv, **how)
 
-    def prove(self, question: ProofQuestion, **how: Any) -> Proof:
+    def prove(self, given: ProofInput, system: object) -> Proof:
         """Prove a server, whatever its spec is called."""
-        self.done.append(["prove", str(question.get("spec"))])
-        if how["how"] != "back" and self.fates:
+        del system
+        self.done.append(["prove", str(given.question.get("spec"))])
+        if given.how != "back" and self.fates:
             return Proof("bad", "it does not answer a prompt")
         return Proof("good", speeds="[]")
 

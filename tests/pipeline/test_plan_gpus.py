@@ -11,7 +11,7 @@ from llamaherd.layout import GPU_CHECK
 from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.plan import InstancePlan, Plan
 from roles.serve.changes import project_changes, unit_changes
-from roles.serve.onhost.switch import run_switch
+from roles.serve.onhost.switch import switch as run_switch
 from tests.support.ours import inspect_text, parse_state
 from tests.support.played_host import File, PlayedHost
 from tests.support.recording import recording, switch_of

@@ -18,7 +18,7 @@ from roles.serve.blue_green import candidate_input
 from roles.serve.changes import project_changes, unit_changes
 from roles.serve.onhost.kept import untried_specs
 from roles.serve.onhost.model import SwitchInput
-from roles.serve.onhost.switch import run_switch
+from roles.serve.onhost.switch import switch as run_switch
 from roles.serve.transaction import UndeclaredServer
 from tests.support.played_host import PlayedHost, Running
 from tests.support.rigs import KEY, cpu_rig, planned

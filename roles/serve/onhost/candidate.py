@@ -11,8 +11,9 @@ from llamaherd.onhost.clients import docker, pull_image, systemctl
 from llamaherd.onhost.log_reason import LINES, find_reason
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, FailedError, System
 from roles.serve.onhost.backends import ContainerBackend, UnitBackend, backend_of, other_kind, processes
-from roles.serve.onhost.kept import note_refused, read_key, read_version
+from roles.serve.onhost.kept import note_refused, read_key
 from roles.serve.onhost.model import ArgumentCheck, CandidateInput, ContainerCheck, Room, Server, SwitchInput
+from roles.serve.onhost.speed import ProofInput
 from roles.serve.onhost.tools import Tools
 from roles.serve.onhost.units import find_other_unit, other_unit_error
 
@@ -206,19 +207,14 @@ class Candidate:
             self.reason = find_reason(self._log(LINES))
             why = f"it was not healthy after {waited}"
             self._fail(f"{why}: {self.reason}" if self.reason else why, 20)
-        proof = self._tools.prove(
+        given = ProofInput(
             candidate.question,
             key=read_key(system, candidate.question),
-            speeds=self._speeds(),
             how="beside",
             seconds=began + server.start_seconds - system.now(),
-            short=False,
             pids=processes(system, server.candidate),
-            other=None,
-            slow=0.0,
-            direct=False,
-            system=system,
         )
+        proof = self._tools.prove(given, system)
         if proof.outcome != "good":
             self._fail(proof.why, 5)
         self.proved = True
@@ -228,10 +224,6 @@ class Candidate:
         else:
             system.report(f"connections cannot be redirected to it, so {server.service} is unavailable while it loads")
             self.end()
-
-    def _speeds(self) -> str:
-        last = read_version(self._system, self._server.kept)
-        return (self._system.read(last.path("speeds")) or "") if last else ""
 
     def _fail(self, why: str, lines: int) -> None:
         """End it. The running version was not touched."""

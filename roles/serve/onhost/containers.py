@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from llamaherd.layout import GPU_CHECK, PROJECTS
@@ -46,24 +46,11 @@ _FORMAT = (
 _AT_ONCE = 8
 
 
-class Probes(Protocol):
-    """The requests of an inspection."""
+class Probes:
+    """The requests of an inspection. Tests replace them."""
 
     def responds(self, url: str, seconds: float) -> bool:
         """Return whether a server responds in time, be it with an error; True where that is not certain."""
-
-    def query_docker(self, paths: Sequence[str], seconds: float) -> list[object]:
-        """Return what Docker's API returns for paths: None for what it does not have.
-
-        Raise TimeoutError where it does not respond in time, and other OSError where there is no Docker.
-        """
-
-
-class RealProbes:
-    """See Probes."""
-
-    def responds(self, url: str, seconds: float) -> bool:
-        """Request a page; see Probes."""
         try:
             with closing(Connection(url, time.monotonic() + seconds)) as connection:
                 connection.open_response(path_of(url)).read(LARGEST)
@@ -76,8 +63,14 @@ class RealProbes:
         return True
 
     def query_docker(self, paths: Sequence[str], seconds: float) -> list[object]:
-        """Query Docker by its socket; see Probes."""
+        """Return what Docker's API returns for paths: None for what it does not have.
+
+        Raise TimeoutError where it does not respond in time, and other OSError where there is no Docker.
+        """
         return query_api(paths, seconds)
+
+
+PROBES = Probes()
 
 
 @dataclass(frozen=True)

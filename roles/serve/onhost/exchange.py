@@ -34,7 +34,7 @@ from roles.serve.onhost.probation import start_probation
 from roles.serve.onhost.removal import drain_kept, let_go, restore_replaced
 from roles.serve.onhost.states import Outcome, State
 from roles.serve.onhost.switch import HOST_IS_SLOW, RETRY, Switch, start_previous
-from roles.serve.onhost.tools import RealTools, Tools
+from roles.serve.onhost.tools import TOOLS, Tools
 
 JOURNAL, MEMBERS, DONE = f"{EXCHANGE}/back", f"{EXCHANGE}/members", f"{EXCHANGE}/done"
 """The input of the exchange (an earlier `herd` wrote a shell script there), its servers' names, and that all serve."""
@@ -42,18 +42,8 @@ _MOST = 8 << 20
 _SCRIPT_SECONDS = 86_400
 
 
-def exchange(given: ExchangeInput, system: System) -> None:
+def exchange(given: ExchangeInput, system: System, tools: Tools = TOOLS) -> None:
     """Switch servers together. Raise FailedError where they serve as before, or do not serve."""
-    run_exchange(given, system, RealTools())
-
-
-def end_cut_off(given: CutOffInput, system: System) -> None:
-    """End an exchange that was cut off: keep the new versions if all of them serve, else restore all."""
-    run_cut_off(given, system, RealTools())
-
-
-def run_exchange(given: ExchangeInput, system: System, tools: Tools) -> None:
-    """Switch servers together; see `exchange`."""
     with locked(system, f"changing {given.names}"):
         if system.read(JOURNAL):
             raise FailedError(
@@ -63,8 +53,8 @@ def run_exchange(given: ExchangeInput, system: System, tools: Tools) -> None:
         Exchange(given, system, tools).run()
 
 
-def run_cut_off(given: CutOffInput, system: System, tools: Tools) -> None:
-    """End an exchange that was cut off; see `end_cut_off`."""
+def end_cut_off(given: CutOffInput, system: System, tools: Tools = TOOLS) -> None:
+    """End an exchange that was cut off: keep the new versions if all of them serve, else restore all."""
     with locked(system, f"ending what was done with {given.names}"):
         text = system.read(JOURNAL, _MOST)
         if not text:

@@ -14,7 +14,7 @@ from llamaherd.onhost.pauses import left_of
 from llamaherd.onhost.servers import Holder, Holding, Loaded, Refused, ServingState
 from llamaherd.onhost.system import TIMED_OUT, System, UnknownStateError
 from llamaherd.onhost.verbs import Verb
-from roles.serve.onhost.containers import Probes, RealProbes, inspect_containers
+from roles.serve.onhost.containers import PROBES, Probes, inspect_containers
 from roles.serve.onhost.model import HeldPort, InspectedServers, InspectServersInput, Probed
 from roles.serve.onhost.processes import process_environment
 from roles.serve.onhost.units import inspect_units, is_marked
@@ -158,13 +158,9 @@ def _container(port: int, inside: str, system: System) -> str:
     return ended.out.partition("\n")[0].lstrip("/")
 
 
-def inspect(given: InspectServersInput, system: System) -> InspectedServers:
+def inspect(given: InspectServersInput, system: System, probes: Probes = PROBES) -> InspectedServers:
     """Inspect the servers of a host. Raise UnknownStateError where systemd or Docker do not respond."""
-    return inspect_servers(given, system, RealProbes())
-
-
-def inspect_servers(given: InspectServersInput, system: System, probes: Probes) -> InspectedServers:
-    """Inspect the servers of a host. Units, containers and files wait for other programs, so each has a thread."""
+    # Units, containers and files wait for other programs, so each has a thread.
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         closed = pool.submit(find_closed, given, system)
         in_docker = pool.submit(inspect_containers, given, system, probes)

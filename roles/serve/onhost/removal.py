@@ -15,7 +15,7 @@ from roles.serve.onhost.backends import ContainerBackend, UnitBackend, forget_se
 from roles.serve.onhost.kept import read_key, read_question, read_version, write_refused
 from roles.serve.onhost.model import KeyRemovalInput, RefusalInput, RemovalInput, ReplacedServer, SwitchInput
 from roles.serve.onhost.pause_timer import end_pause
-from roles.serve.onhost.tools import RealTools, Tools
+from roles.serve.onhost.tools import TOOLS, Tools
 
 LOAD_SECONDS = 7200
 """The most that one of them may take to load: how long it took is not known any more."""
@@ -102,13 +102,8 @@ def let_go(system: System, replaced: Sequence[ReplacedServer]) -> None:
                 system.remove(each.mark)
 
 
-def remove(given: RemovalInput, system: System) -> None:
+def remove(given: RemovalInput, system: System, tools: Tools = TOOLS) -> None:
     """Drain a server, stop it and remove what is its own. Raise FailedError where its account is still in use."""
-    run_removal(given, system, RealTools())
-
-
-def run_removal(given: RemovalInput, system: System, tools: Tools) -> None:
-    """Remove a server; see `remove`."""
     kept = f"{KEPT}/{given.service}"
     with locked(system, f"removing {given.name}"):
         drain_kept(system, kept, tools, given.drain_seconds)

@@ -9,7 +9,7 @@ import pytest
 from llamaherd.onhost.servers import UnitState
 from llamaherd.onhost.system import FailedError
 from roles.serve.changes import unit_changes
-from roles.serve.onhost.switch import run_switch
+from roles.serve.onhost.switch import switch as run_switch
 from tests.support.ours import parse_state
 from tests.support.played_host import File
 from tests.support.recording import recording, switch_of

@@ -14,7 +14,7 @@ from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.plan import InstancePlan
 from llamaherd.role.changes import Change
 from roles.serve.changes import project_changes, unit_changes
-from roles.serve.onhost.switch import run_switch
+from roles.serve.onhost.switch import switch as run_switch
 from roles.serve.state import declared_limits
 from tests.support.drifts import (
     CHAT,

@@ -15,14 +15,14 @@ from roles.serve.onhost.model import (
     ContainerCheck,
     GpuNeed,
     KeyRemovalInput,
-    ProofQuestion,
     RefusalInput,
     RemovalInput,
     SwitchInput,
 )
-from roles.serve.onhost.removal import refuse, remove_key, run_removal
-from roles.serve.onhost.speed import Proof
-from roles.serve.onhost.switch import run_switch
+from roles.serve.onhost.removal import refuse, remove_key
+from roles.serve.onhost.removal import remove as run_removal
+from roles.serve.onhost.speed import Proof, ProofInput
+from roles.serve.onhost.switch import switch as run_switch
 from roles.serve.transaction import UndeclaredServer
 from tests.support.played_host import File, PlayedHost, Running
 from tests.support.switches import copied, decided, instance_of, one_run, serving_host, settled, two_plans
@@ -266,10 +266,10 @@ def test_a_fault_of_the_program_is_rolled_back() -> None:
 class Faulty(PlayedHost):
     """A host on which the proof of a new version has a fault."""
 
-    def prove(self, question: ProofQuestion, **more: Any) -> Proof:
-        if more["how"] == "judge":
+    def prove(self, given: ProofInput, system: object) -> Proof:
+        if given.how == "judge":
             raise KeyError("models")
-        return super().prove(question, **more)
+        return super().prove(given, system)
 
 
 def test_one_that_serves_otherwise_stays_where_nothing_is_to_be_restored() -> None:
@@ -285,8 +285,8 @@ def test_one_that_serves_otherwise_stays_where_nothing_is_to_be_restored() -> No
 class Undeclared(PlayedHost):
     """A host whose servers are slower than declared."""
 
-    def prove(self, question: ProofQuestion, **more: Any) -> Proof:
-        del question, more
+    def prove(self, given: ProofInput, system: object) -> Proof:
+        del given, system
         return Proof("undeclared", "it decodes 1.0 tokens/s, and `expect` allows no less than 5")
 
 

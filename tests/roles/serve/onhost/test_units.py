@@ -17,7 +17,7 @@ import pytest
 from llamaherd.layout import KEPT
 from llamaherd.onhost.servers import ServingState, UnitState
 from llamaherd.onhost.system import Ended, Host, UnknownStateError
-from roles.serve.onhost.containers import RealProbes
+from roles.serve.onhost.containers import Probes
 from roles.serve.onhost.inspection import SILENT, find_hangs
 from roles.serve.onhost.model import PlannedUnit, Probed, ServerStates
 from roles.serve.onhost.processes import health_url, other_variables, port_number
@@ -363,7 +363,7 @@ def test_a_server_is_probed_where_it_listens_and_not_where_it_is_planned_to(
         assert found.units["llama-chat"].port == port
         url = f"http://[{at}]:{port}/health" if ":" in at else f"http://{at}:{port}/health"
         assert found.probed == [Probed("llama-chat", str(ran.pid), url)]
-        hangs = find_hangs(found.probed, host, RealProbes())
+        hangs = find_hangs(found.probed, host, Probes())
     assert hangs == ({"llama-chat": SILENT} if does == "hangs" else {})
 
 
