@@ -148,7 +148,7 @@ MINE, READY_TO_START = "mine", "armed"
 
 @dataclass(frozen=True)
 class NeededGpu:
-    """Bytes that a trial needs on a GPU, which `at` identifies."""
+    """Bytes that must be free on a GPU, which `at` identifies: an index, a PCI address or a UUID."""
 
     name: str
     at: str

@@ -14,11 +14,12 @@ import pytest
 from llamaherd.host.state import HostState
 from llamaherd.layout import GPU_CHECK
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
+from llamaherd.onhost.servers import NeededGpu
 from llamaherd.onhost.store import ReceiveInput, receive
 from llamaherd.onhost.system import Ended, FailedError
 from roles.serve.blue_green import candidate_input
-from roles.serve.changes import project_changes, unit_changes
-from roles.serve.onhost.model import GpuNeed, SwitchInput
+from roles.serve.changes import server_changes
+from roles.serve.onhost.model import SwitchInput
 from roles.serve.onhost.speed import Proof, ProofInput
 from roles.serve.onhost.switch import switch as run_switch
 from roles.serve.transaction import UndeclaredServer
@@ -48,8 +49,7 @@ SHELLS = {"sh", "bash", "dash", "eval", "ash", "zsh", "xargs", "ssh"}
 def switch(name: str, *, moves: bool) -> SwitchInput:
     """Return a switch with all that one can have: a candidate, a key, servers that go, GPUs, and drop-ins."""
     instance = instance_of(PLAN, name)
-    changes = unit_changes if instance.backend == "systemd" else project_changes
-    (change,) = changes(instance, HostState(), KEY, going=GOING)
+    (change,) = server_changes(instance, HostState(), KEY, going=GOING)
     return replace(
         switch_of(change),
         moves=moves,
@@ -57,7 +57,7 @@ def switch(name: str, *, moves: bool) -> SwitchInput:
         foreign=("/etc/systemd/system/llama-chat.service.d/a.conf",),
         hangs="its process is stopped",
         gpus=("GPU-5090",),
-        needs_gpus=(GpuNeed("new", "GPU-5090", 1),),
+        needs_gpus=(NeededGpu("new", "GPU-5090", 1),),
         unchanged={"/etc/llamaherd/same": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
         leaving=("llama-old",),
     )

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+from llamaherd.onhost.servers import NeededGpu
 from llamaherd.onhost.system import NOT_STARTED, Ended, Entry
-from roles.serve.onhost.model import CandidateInput, GpuNeed, ProofQuestion, Room
+from roles.serve.onhost.model import CandidateInput, ProofQuestion, Room
 from roles.serve.onhost.speed import Proof, ProofInput
 from roles.serve.onhost.tools import Tools
 
@@ -611,7 +612,7 @@ class PlayedHost(Tools):
         del server, system, end
         self.led = False
 
-    def lacks_gpus(self, system: object, needs: Sequence[GpuNeed], pids: Sequence[str]) -> str:
+    def lacks_gpus(self, system: object, needs: Sequence[NeededGpu], pids: Sequence[str]) -> str:
         del system, needs, pids
         return ""
 

@@ -13,17 +13,16 @@ from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, FailedError, System
 from roles.serve.onhost.backends import ContainerBackend, UnitBackend, backend_of, other_kind, processes
 from roles.serve.onhost.kept import note_refused, read_key
 from roles.serve.onhost.model import ArgumentCheck, CandidateInput, ContainerCheck, Room, Server, SwitchInput
+from roles.serve.onhost.processes import listening_sockets
 from roles.serve.onhost.speed import ProofInput
 from roles.serve.onhost.tools import Tools
 from roles.serve.onhost.units import find_other_unit, other_unit_error
 
 _ARGUMENT_SECONDS, _CONTAINER_SECONDS = 20, 60
 _NOT_RUN = (TIMED_OUT, 126, NOT_STARTED, 137, -9)
-_CHECK_LINE = 300
+_LINE = 300
 _MOST_FILE = 4 << 20
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-_LINE = 300
 
 
 def check_name(system: System, server: Server) -> None:
@@ -60,7 +59,7 @@ def check_arguments(system: System, server: Server, check: ArgumentCheck) -> Non
     as_user = ["setpriv", "--reuid", check.user, "--regid", check.user, "--clear-groups", "--no-new-privs"]
     alone = ["env", "-i", f"PATH={_PATH}", "XDG_CONFIG_HOME=/nonexistent"]
     ended = system.run([*as_user, *alone, check.program, *arguments, "--version"], seconds=_ARGUMENT_SECONDS)
-    printed = [line[:_CHECK_LINE] for line in (ended.out + ended.err).splitlines()]
+    printed = [line[:_LINE] for line in (ended.out + ended.err).splitlines()]
     if ended.code in _NOT_RUN:
         raise FailedError(
             f"instance {server.name}: {check.program} --version did not end by itself within {_ARGUMENT_SECONDS} s, "
@@ -103,7 +102,7 @@ def _check_container(system: System, server: Server, check: ContainerCheck, fold
 
 
 def _left(server: Server, why: str, printed: str) -> FailedError:
-    last = [line[:_CHECK_LINE] for line in printed.splitlines()][-5:]
+    last = [line[:_LINE] for line in printed.splitlines()][-5:]
     return FailedError(f"instance {server.name}: {why}; the instance was left as it was", log=last)
 
 
@@ -138,17 +137,13 @@ def check_room(system: System, given: SwitchInput, tools: Tools) -> None:
                 "end other programs on that GPU, or declare a server that fits next to them",
             )
     if given.needs_ram:
-        own, others = _by_kind(system, server)
+        own = backend_of(server.kind, system).processes(server.service)
+        others = backend_of(other_kind(server.kind), system).processes(server.service)
         if lacking := tools.lacks_ram(system, given.needs_ram, own, (*others, *leaving)):
             raise FailedError(
                 f"{server.service} is left as it is: {lacking}",
                 "end other programs that hold RAM, or declare a server that fits next to them",
             )
-
-
-def _by_kind(system: System, server: Server) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    own = backend_of(server.kind, system).processes(server.service)
-    return own, backend_of(other_kind(server.kind), system).processes(server.service)
 
 
 class Candidate:
@@ -245,10 +240,7 @@ class Candidate:
 
     def _listens(self, port: int) -> bool:
         """Return whether its port is listened at on the host itself: what Docker leads there cannot be led again."""
-        at = f":{port:04X}"
-        tables = (self._system.read(f"/proc/net/{each}", 8 << 20) or "" for each in ("tcp", "tcp6"))
-        rows = (line.split() for table in tables for line in table.splitlines())
-        return any(len(row) > 3 and row[3] == "0A" and row[1].endswith(at) for row in rows)
+        return any(each.port == port for each in listening_sockets(self._system))
 
     def end(self) -> None:
         """End it once it has responded to its clients, while new connections go to the server itself."""

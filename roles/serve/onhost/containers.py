@@ -6,7 +6,7 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -194,7 +194,7 @@ def _container(shown: Mapping[str, Any], limits: Sequence[str]) -> _Container:
             run=shown["Id"],
             spec=labels.get(_LABEL, ""),
             port=port_number(port),
-            limits={name: text for name in limits if (text := _limit(host, name))},
+            limits=set_limits(host, limits),
         ),
         valid_pid(str(state["Pid"])),
         shown["Image"],
@@ -202,12 +202,16 @@ def _container(shown: Mapping[str, Any], limits: Sequence[str]) -> _Container:
     )
 
 
-def _limit(host: Mapping[str, Any], name: str) -> str:
-    """Return a limit of a container; empty where it has none."""
-    value: Any = host
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return "" if value in (None, "", 0, -1) else str(value)
+def set_limits(host: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+    """Return the limits that a container has, by Docker's names: `host` is its HostConfig."""
+    found = {}
+    for name in names:
+        value: Any = host
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value not in (None, "", 0, -1):
+            found[name] = str(value)
+    return found
 
 
 def _inspect_server(planned: PlannedContainer, each: _Container, found: ServerStates, system: System) -> None:

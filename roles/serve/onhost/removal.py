@@ -11,7 +11,7 @@ from llamaherd.onhost.files import cannot_write
 from llamaherd.onhost.services import locked
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
-from roles.serve.onhost.backends import ContainerBackend, UnitBackend, forget_server
+from roles.serve.onhost.backends import ContainerBackend, forget, stop_both
 from roles.serve.onhost.kept import read_key, read_question, read_version, write_refused
 from roles.serve.onhost.model import KeyRemovalInput, RefusalInput, RemovalInput, ReplacedServer, SwitchInput
 from roles.serve.onhost.pause_timer import end_pause
@@ -59,8 +59,7 @@ def _step_aside(system: System, each: ReplacedServer, why: str, tools: Tools, dr
         system.write(each.mark, "")
     except OSError as error:
         raise FailedError(f"cannot write {each.mark} ({error.strerror}), so {each.service} was not stopped") from error
-    UnitBackend(system).stop(each.service)
-    ContainerBackend(system).stop(each.service)
+    stop_both(system, each.service)
     tools.let_in(system)
 
 
@@ -109,7 +108,7 @@ def remove(given: RemovalInput, system: System, tools: Tools = TOOLS) -> None:
         drain_kept(system, kept, tools, given.drain_seconds)
         if given.key:
             end_pause(given.name, given.service, system)
-        done = forget_server(system, given.name, given.service, given.user, unit=given.unit, container=given.container)
+        done = forget(system, given, unit=given.unit, container=given.container)
         tools.let_in(system)
         if not done:
             raise FailedError(

@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 
 from llamaherd.layout import DIRECT_GROUP
 from llamaherd.onhost.document import DocumentError
+from llamaherd.onhost.servers import NeededGpu
 from llamaherd.onhost.system import System
-from roles.serve.onhost.model import CandidateInput, GpuNeed, ProofQuestion, Room
+from roles.serve.onhost.model import CandidateInput, ProofQuestion, Room
 from roles.serve.onhost.processes import ROOT, every_process, process_family, valid_pids
 from roles.serve.onhost.proof import prove
 from roles.serve.onhost.speed import Proof, ProofInput
@@ -163,7 +164,7 @@ def gb(size: float) -> str:
 # Once the processes of a server have ended.
 
 
-def lacks_gpus(needs: Sequence[GpuNeed], pids: Iterable[str], *, system: System, root: Path = ROOT) -> str:
+def lacks_gpus(needs: Sequence[NeededGpu], pids: Iterable[str], *, system: System, root: Path = ROOT) -> str:
     """Return which GPU lacks memory once these processes have ended; empty where that is not certain."""
     try:
         if "microsoft" in (root / "proc/sys/kernel/osrelease").read_text(encoding="utf-8").lower():
@@ -198,7 +199,9 @@ def _output(system: System, argv: Sequence[str]) -> str:
     return ended.out
 
 
-def _lacks_gpu(need: GpuNeed, gpus: Sequence[Gpu], apps: Sequence[Sequence[str]], ending: set[str], root: Path) -> str:
+def _lacks_gpu(
+    need: NeededGpu, gpus: Sequence[Gpu], apps: Sequence[Sequence[str]], ending: set[str], root: Path
+) -> str:
     """Return what a GPU lacks, if anything. Raise ValueError where a number is none."""
     gpu = _find_gpu(need.at, gpus)
     if gpu is None:
@@ -335,7 +338,7 @@ def _name(pid: str, root: Path) -> str:
 
 def lacks_room(
     ram: int,
-    gpus: Sequence[GpuNeed],
+    gpus: Sequence[NeededGpu],
     *,
     listen: str,
     port: int | None,
@@ -383,7 +386,7 @@ def _lacks_free_ram(need: int, root: Path) -> str:
     return f"{gb(free)} of RAM are free, and it takes {gb(need)} with what the system needs" if free < need else ""
 
 
-def _lacks_free_gpus(needs: Sequence[GpuNeed], system: System) -> str:
+def _lacks_free_gpus(needs: Sequence[NeededGpu], system: System) -> str:
     gpus = _gpus(system) if needs else []
     for each in needs:
         gpu = _find_gpu(each.at, gpus)
@@ -422,7 +425,7 @@ class Tools:
         """Redirect new connections to the server itself again; with `end`, remove the redirection."""
         system.run([NFT, "delete" if end else "flush", "table", "inet", server])
 
-    def lacks_gpus(self, system: System, needs: Sequence[GpuNeed], pids: Sequence[str]) -> str:
+    def lacks_gpus(self, system: System, needs: Sequence[NeededGpu], pids: Sequence[str]) -> str:
         """Return what GPUs lack once processes have ended; empty where nothing."""
         return lacks_gpus(needs, pids, system=system)
 

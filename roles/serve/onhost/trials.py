@@ -20,7 +20,7 @@ from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.undo import Guard, start_guard, stop_guard
 from llamaherd.onhost.verbs import Verb
 from roles.serve.onhost.backends import UnitBackend, processes
-from roles.serve.onhost.model import GpuNeed, Room
+from roles.serve.onhost.model import Room
 from roles.serve.onhost.removal import drain_kept
 from roles.serve.onhost.tools import TOOLS, Tools
 
@@ -78,7 +78,7 @@ def _serving(given: TrialsInput, system: System) -> tuple[str, ...]:
 def _require_room(given: TrialsInput, system: System, tools: Tools) -> None:
     """Raise FailedError if another process holds memory that a trial needs. Nothing is stopped before this check."""
     for each in given.servers:
-        needs = tuple(GpuNeed(gpu.name, gpu.at, gpu.need) for gpu in each.gpus)
+        needs = each.gpus
         if not given.stops:
             if lacking := tools.lacks_room(system, Room(each.ram, needs), None):
                 raise FailedError(

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from llamaherd.onhost.servers import FailedSwitch, StartedServer
+from llamaherd.onhost.servers import FailedSwitch, NeededGpu, StartedServer
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError
 from roles.serve.onhost.model import (
     ArgumentCheck,
     ContainerCheck,
-    GpuNeed,
     KeyRemovalInput,
     RefusalInput,
     RemovalInput,
@@ -63,7 +62,7 @@ class Scripted(PlayedHost):
             raise OSError(28, "No space left on device", path)
         super().write(path, text, mode=mode, owner=owner)
 
-    def lacks_gpus(self, system: object, needs: Sequence[GpuNeed], pids: Sequence[str]) -> str:
+    def lacks_gpus(self, system: object, needs: Sequence[NeededGpu], pids: Sequence[str]) -> str:
         del system, needs, pids
         return self.lacks
 
@@ -177,7 +176,7 @@ def test_an_image_without_a_gpu_may_say_nothing_of_arguments() -> None:
     assert on.running("llama-chat") == AFTER
 
 
-@pytest.mark.parametrize("need", [{"needs_gpus": (GpuNeed("card", "0", 9),), "needs_ram": 0}, {"needs_ram": 9}])
+@pytest.mark.parametrize("need", [{"needs_gpus": (NeededGpu("card", "0", 9),), "needs_ram": 0}, {"needs_ram": 9}])
 def test_memory_is_checked_before_anything_is_stopped(need: Mapping[str, Any]) -> None:
     on = host(lacks="GPU card has 1.0 GB for it, and it takes 9.0 GB")
     assert "is left as it is: GPU card has 1.0 GB" in failure(on, given(on, leaving=("llama-x",), **need)).message

@@ -17,7 +17,7 @@ from llamaherd.onhost.servers import NeededGpu, RestoreServersInput, StoppedServ
 from llamaherd.onhost.system import Ended, FailedError, HeldError
 from llamaherd.onhost.verbs import perform
 from roles.serve.onhost import trials
-from roles.serve.onhost.model import CandidateInput, GpuNeed, Room
+from roles.serve.onhost.model import CandidateInput, Room
 from roles.serve.onhost.tools import TOOLS
 from roles.serve.onhost.trials import restore
 from roles.serve.onhost.trials import run as run_trials
@@ -97,7 +97,7 @@ class Trials(ServiceHost):
 
         return wait
 
-    def lacks_gpus(self, system: object, needs: Sequence[GpuNeed], pids: Sequence[str]) -> str:
+    def lacks_gpus(self, system: object, needs: Sequence[NeededGpu], pids: Sequence[str]) -> str:
         """Note what GPUs must have."""
         del system
         self.asked.append((tuple(needs), tuple(pids)))
@@ -287,7 +287,7 @@ def test_memory_that_lacks_is_reported_before_anything_is_changed(
 
 def test_what_memory_is_required(host: Trials) -> None:
     host.lines = iter(["go"])
-    need = GpuNeed("card", "GPU-1", 9)
+    need = NeededGpu("card", "GPU-1", 9)
     run_trials(replace(GIVEN, servers=(GPU,)), host, host)
     assert host.asked == [((need,), ("7", "7")), (4, ("7",), ())]
     host.asked.clear()
