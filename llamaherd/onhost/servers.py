@@ -108,6 +108,8 @@ class ServingState:
     """Changes since the start of the server: files that it reads, or the record of them itself."""
     foreign: tuple[str, ...] = ()
     """Drop-ins of other programs for this unit alone, and unit files with precedence over llamaherd's."""
+    other_unit: str = ""
+    """The unit file of this name that llamaherd did not write."""
     shared: Mapping[str, str] = field(default_factory=dict)
     """Drop-ins for several units, and the keys in them that decide the program and its user."""
     argv: str = ""
@@ -146,7 +148,7 @@ MINE, READY_TO_START = "mine", "armed"
 
 @dataclass(frozen=True)
 class NeededGpu:
-    """Bytes that a trial needs on a GPU, which `at` identifies."""
+    """Bytes that must be free on a GPU, which `at` identifies: an index, a PCI address or a UUID."""
 
     name: str
     at: str

@@ -125,7 +125,7 @@ class Probe:
         if server.in_turn:
             loaded = [each for name, each in zip(server.in_turn, server.figures, strict=False) if self._is_loaded(name)]
         else:
-            self._found(asleep=_sleeps(self._get(server.props)[1]))
+            self._found(asleep=sleeps(self._get(server.props)[1]))
             loaded = [] if self.status.asleep else list(server.figures)
         for _, metrics_path in loaded:
             code, metrics = self._get(metrics_path)
@@ -244,7 +244,7 @@ def _models(text: str) -> dict[str, str]:
     return found
 
 
-def _sleeps(text: str) -> bool:
+def sleeps(text: str) -> bool:
     """Return whether a server reports in its props that it has unloaded its model."""
     with suppress(ValueError, RecursionError):
         found = json.loads(text)

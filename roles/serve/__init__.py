@@ -21,7 +21,7 @@ from llamaherd.role.role import Inspection, Role, Run, Task, Verification
 from llamaherd.store.files import missing_files
 from llamaherd.text.numbers import show_hours, show_mib
 from roles.serve.blue_green import candidate_input, fits_side_by_side
-from roles.serve.changes import estimate_downtime, gated_switch, project_changes, serving_instances, unit_changes
+from roles.serve.changes import estimate_downtime, gated_switch, server_changes, serving_instances
 from roles.serve.exchange import Member, cut_off_changes, exchange_change, exchanging
 from roles.serve.onhost.model import InspectedServers
 from roles.serve.onhost.model import VerifiedServers as Verified
@@ -112,9 +112,8 @@ def _alone(
             "`herd up --only serve` changes both, or choose another port",
         )
     key = read_key(instance.endpoint.key) if instance.endpoint.key else None
-    changes = unit_changes if instance.backend == "systemd" else project_changes
     room = not partners and fits_side_by_side(plan, instance, state)
-    found = changes(
+    found = server_changes(
         instance,
         state,
         key,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 
 from llamaherd.diagnostics.findings import UserError
@@ -26,41 +25,35 @@ from llamaherd.role.changes import (
 )
 from llamaherd.role.report import unit_problems
 from llamaherd.role.values import command_changes
-from roles.serve.onhost.model import ArgumentCheck, CandidateInput, ContainerCheck, RefusalInput, SwitchInput
+from roles.serve.onhost.model import (
+    ArgumentCheck,
+    CandidateInput,
+    ContainerCheck,
+    RefusalInput,
+    ReplacedServer,
+    SwitchInput,
+)
+from roles.serve.onhost.units import other_unit_error
 from roles.serve.ports import held
 from roles.serve.state import ServeState
 from roles.serve.transaction import (
     UndeclaredServer,
     attempt_identity,
+    gpu_needs,
+    holds,
     proven,
     raise_if_refused,
+    ram_need,
+    room_with_old,
     runs_elsewhere,
+    server_input,
     serves,
-    switch_input,
 )
 
 _START_SECONDS = 2
 
 _BYTES_A_SECOND = 1e9
 """Of a model, as an SSD of a home rig gives them: a guess, until there is a start to go by."""
-
-
-def shared_drop_in_error(instance: InstancePlan, drop_ins: Mapping[str, str]) -> UserError:
-    """Return why a drop-in for many units keeps an instance from starting."""
-    path, keys = next(iter(drop_ins.items()))
-    return UserError(
-        f"{path} sets {keys.replace(' ', ', ')} for {instance.service}.service, and for units that are not ours",
-        "take that out of the file, or move it away; then `systemctl daemon-reload` and `herd up`, which goes on here",
-    )
-
-
-def manager_environment_error(instance: InstancePlan, names: str) -> UserError:
-    """Return why variables that systemd gives to all its units keep an instance from starting."""
-    return UserError(
-        f"systemd gives {names.replace(' ', ', ')} to all its units, and so to {instance.service}.service",
-        f"`systemctl unset-environment {names}`, or take it out of `DefaultEnvironment=` in /etc/systemd/system.conf; "
-        "then `herd up`, which goes on here",
-    )
 
 
 def container_check(instance: InstancePlan) -> ContainerCheck:
@@ -83,7 +76,7 @@ def container_check(instance: InstancePlan) -> ContainerCheck:
     )
 
 
-def unit_changes(
+def server_changes(
     instance: InstancePlan,
     state: HostState,
     key: str | None,
@@ -93,31 +86,81 @@ def unit_changes(
     going: Sequence[UndeclaredServer] = (),
     partners: Sequence[str] = (),
 ) -> list[Change]:
-    """Apply one planned systemd instance.
+    """Apply one planned server. `partners` are the services that are stopped before, as they change together with it.
 
-    Raise UserError if other tools' drop-ins for many units forbid it, or if it was tried and rolled back: that is
-    tried again by `retry` alone, or where nothing serves.
+    Raise UserError if another program's unit has its name, or if other tools' drop-ins for many units forbid it, or if
+    it was tried and rolled back: that is tried again by `retry` alone, or where nothing serves.
     """
     files = instance_files(instance, key)
     changed = [file for file in files if file_differs(file, state)]
-    unit = state.servers.units.get(instance.service)
-    serving = state.servers.serving.get(instance.service, ServingState())
-    if serving.shared:
-        raise shared_drop_in_error(instance, serving.shared)
-    if serving.given_to_all:
-        raise manager_environment_error(instance, serving.given_to_all)
+    unit, container = state.servers.units.get(instance.service), state.servers.containers.get(instance.service)
+    serving, is_unit = state.servers.serving.get(instance.service, ServingState()), instance.backend == "systemd"
+    if is_unit:
+        _raise_if_forbidden(instance, serving)
     raise_if_refused(instance, state, retry=retry, instead=_instead(instance, going, partners, state))
-    restart = _unit_restart(instance, unit, changed, state)
-    wrong = (*_unit_unsettled(unit, serving), *_left_by_interrupted_run(instance, state))
-    reasons = (*restart, *wrong, *_unnamed(changed, restart, state))
+    if is_unit:
+        restart, unsettled = _unit_restart(instance, unit, changed, state), _unit_unsettled(unit, serving)
+        anew, run = bool(restart), unit.run if unit else ""
+    else:
+        restart, unsettled = _project_restart(instance, container, changed, state), _project_unsettled(container)
+        anew = bool(restart) or container is None or container.health == "unhealthy"
+        run = container.run if container and not _half_made(instance, container, changed, state) else ""
+    named = (*restart, *unsettled, *_left_by_interrupted_run(instance, state))
+    reasons = (*named, *(reason for reason in file_differences(changed, state) if reason not in restart))
     if not reasons:
         return []
-    given = replace(
-        _given(instance, state, files, changed, candidate, going, partners, restart=bool(restart), any_speed=retry),
-        run=unit.run if unit else "",
+    new_text = instance.file in changed
+    given = SwitchInput(
+        server=server_input(instance),
+        restart=anew,
+        run=run,
+        moves=runs_elsewhere(instance, state),
+        files=written_files(changed),
+        unchanged={file.path: _sha256(file.text) for file in files if file not in changed},
         foreign=tuple(serving.foreign),
+        hangs=serving.hangs,
+        paused=not is_unit and container is not None and container.status == "paused",
+        arguments=argument_checks(instance) if new_text else (),
+        container=container_check(instance) if new_text and not is_unit else None,
+        needs_gpus=tuple(gpu_needs(instance)),
+        needs_ram=ram_need(instance),
+        leaving=(*(each.service for each in going), *partners),
+        any_speed=retry,
+        holds="\t".join((instance.spec, *(f"{place}={size}" for place, size in holds(instance).items()))),
+        reads="\t".join(instance.server.folders),
+        gpus=tuple(card.at for card in instance.server.cards),
+        one_gpu=instance.server.one_card,
+        # None where a key is written: two servers would read it from the same place.
+        candidate=candidate if all(file is instance.file for file in changed) else None,
+        replaced=tuple(ReplacedServer(each.name, each.service, each.port) for each in going),
+        replaced_room=room_with_old(instance),
     )
-    return [_switch(instance, given, unit is not None or given.moves, reasons, serving)]
+    there = (unit if is_unit else container) is not None or given.moves
+    action: Action = "create" if not there else "restart" if given.restart else "start"
+    how = RunVerb("serve.switch.switch", given, f"starting {instance.service}")
+    own = instance.server.program if is_unit else None
+    values = command_changes(serving.arguments, own, instance.server.arguments)
+    return [Change(action, "server", instance.service, reasons, how, values=values)]
+
+
+def _raise_if_forbidden(instance: InstancePlan, serving: ServingState) -> None:
+    """Raise UserError if what others wrote keeps a unit from starting as it is planned."""
+    if serving.other_unit:
+        other = other_unit_error(instance.service, serving.other_unit)
+        raise UserError(other.message, other.fix)
+    if serving.shared:
+        path, keys = next(iter(serving.shared.items()))
+        raise UserError(
+            f"{path} sets {keys.replace(' ', ', ')} for {instance.service}.service, and for units that are not ours",
+            "take that out of the file, or move it away; then `systemctl daemon-reload` and `herd up`, "
+            "which goes on here",
+        )
+    if names := serving.given_to_all:
+        raise UserError(
+            f"systemd gives {names.replace(' ', ', ')} to all its units, and so to {instance.service}.service",
+            f"`systemctl unset-environment {names}`, or take it out of `DefaultEnvironment=` in "
+            "/etc/systemd/system.conf; then `herd up`, which goes on here",
+        )
 
 
 def _unit_restart(
@@ -140,7 +183,7 @@ def _policy_alone(file: TextFile, state: HostState) -> bool:
     """Return whether a unit differs only in its restart policy, which earlier versions wrote differently."""
     have, policies = state.files.get(file.path), (f"\nRestart={UNIT_RESTART}\n", f"\nRestart={UNIT_RESTART_HASHED}\n")
     texts = (file.text.replace(one, another) for one, another in (policies, reversed(policies)))
-    return have is not None and have.sha256 in {hashlib.sha256(text.encode()).hexdigest() for text in texts}
+    return have is not None and have.sha256 in {_sha256(text) for text in texts}
 
 
 def _unit_unsettled(unit: UnitState | None, serving: ServingState) -> list[str]:
@@ -158,41 +201,6 @@ def _left_by_interrupted_run(instance: InstancePlan, state: HostState) -> list[s
     if serves(instance, state) and not proven(instance, state):
         why.append("it has not responded to a prompt yet")
     return why
-
-
-def _unnamed(changed: Sequence[TextFile], output: Sequence[str], state: HostState) -> list[str]:
-    """Return differences of files that are no reason yet."""
-    return [reason for reason in file_differences(changed, state) if reason not in output]
-
-
-def project_changes(
-    instance: InstancePlan,
-    state: HostState,
-    key: str | None,
-    *,
-    retry: bool = False,
-    candidate: CandidateInput | None = None,
-    going: Sequence[UndeclaredServer] = (),
-    partners: Sequence[str] = (),
-) -> list[Change]:
-    """Apply one planned compose instance. Raise UserError if it was tried and rolled back, as above."""
-    files = instance_files(instance, key)
-    changed = [file for file in files if file_differs(file, state)]
-    container = state.servers.containers.get(instance.service)
-    raise_if_refused(instance, state, retry=retry, instead=_instead(instance, going, partners, state))
-    restart = _project_restart(instance, container, changed, state)
-    unsettled = (*_project_unsettled(container), *_left_by_interrupted_run(instance, state))
-    reasons = (*restart, *unsettled, *_unnamed(changed, restart, state))
-    if not reasons:
-        return []
-    recreate = bool(restart) or container is None or container.health == "unhealthy"
-    given = replace(
-        _given(instance, state, files, changed, candidate, going, partners, restart=recreate, any_speed=retry),
-        paused=container is not None and container.status == "paused",
-        run=container.run if container and not _half_made(instance, container, changed, state) else "",
-    )
-    serving = state.servers.serving.get(instance.service, ServingState())
-    return [_switch(instance, given, container is not None or given.moves, reasons, serving)]
 
 
 def _project_restart(
@@ -226,54 +234,12 @@ def _half_made(
     return right and not any(text_differs(file, state) for file in changed) and not _wrong_itself(instance, state)
 
 
-def _given(
-    instance: InstancePlan,
-    state: HostState,
-    files: Sequence[TextFile],
-    changed: Sequence[TextFile],
-    candidate: CandidateInput | None,
-    going: Sequence[UndeclaredServer],
-    partners: Sequence[str],
-    *,
-    restart: bool,
-    any_speed: bool,
-) -> SwitchInput:
-    """Return the input of a switch by either backend. `any_speed`: it may be slower than its model was."""
-    new_text = instance.file in changed
-    return replace(
-        switch_input(
-            instance,
-            restart=restart,
-            moves=runs_elsewhere(instance, state),
-            any_speed=any_speed,
-            candidate=candidate if _file_alone(instance, changed) else None,
-            replaced=going,
-            partners=partners,
-        ),
-        hangs=state.servers.serving.get(instance.service, ServingState()).hangs,
-        arguments=argument_checks(instance) if new_text else (),
-        container=container_check(instance) if new_text and instance.backend == "compose" else None,
-        files=written_files(changed),
-        unchanged=_hashes(files, but=changed),
-    )
-
-
 def _instead(
     instance: InstancePlan, going: Sequence[UndeclaredServer], partners: Sequence[str], state: HostState
 ) -> str:
     """Return the server that serves in the place of an instance; empty where none does."""
     others = () if serves(instance, state) else (name for name in partners if name in held(state))
     return next(iter([*(each.service for each in going if each.serves), *others]), "")
-
-
-def _switch(
-    instance: InstancePlan, given: SwitchInput, there: bool, reasons: tuple[str, ...], serving: ServingState
-) -> Change:
-    action: Action = "create" if not there else "restart" if given.restart else "start"
-    how = RunVerb("serve.switch.switch", given, f"starting {instance.service}")
-    own = instance.server.program if instance.backend == "systemd" else None
-    values = command_changes(serving.arguments, own, instance.server.arguments)
-    return Change(action, "server", instance.service, reasons, how, values=values)
 
 
 def serving_instances(plan: Plan, state: HostState) -> list[str]:
@@ -322,16 +288,6 @@ def instance_files(instance: InstancePlan, key: str | None) -> list[TextFile]:
     return files
 
 
-def _file_alone(instance: InstancePlan, changed: Sequence[TextFile]) -> bool:
-    """Return whether no key is written: two servers would read it from the same place."""
-    return all(file is instance.file for file in changed)
-
-
-def _hashes(files: Sequence[TextFile], *, but: Sequence[TextFile]) -> dict[str, str]:
-    """Return the sha256 of each file, except for some, by its path."""
-    return {file.path: hashlib.sha256(file.text.encode()).hexdigest() for file in files if file not in but}
-
-
 def argument_checks(instance: InstancePlan) -> tuple[ArgumentCheck, ...]:
     """Return what the built engine is to read before anything is stopped; of a group, the arguments of all."""
     if not instance.build_folder:
@@ -376,3 +332,7 @@ def estimate_downtime(
     files = [(model, file) for model in plan.models if model.folder in instance.server.folders for file in model.files]
     there = (state.models.stored.get(model.folder, {}).get(file.name, (file.size or 0, 0))[0] for model, file in files)
     return Downtime(_START_SECONDS + sum(there) / _BYTES_A_SECOND, measured=False, beside=beside, gate=gate)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

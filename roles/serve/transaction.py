@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.state import HostState
 from llamaherd.layout import service_of, unit_user
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
-from llamaherd.onhost.servers import Refused, ServingState
+from llamaherd.onhost.servers import NeededGpu, Refused, ServingState
 from llamaherd.plan import RAM, InstancePlan, MemberPlan, digest
 from llamaherd.plan.instance import lowest_speed, planned_task, task_path
 from llamaherd.role.report import PROMPT, chat_seconds
-from roles.serve.onhost.model import CandidateInput, GpuNeed, ReplacedServer, Room, Server, SwitchInput
+from roles.serve.onhost.model import Room, Server
 from roles.serve.state import ServeState
 
 MEASURED_TOKENS = 64
@@ -102,39 +101,6 @@ def server_input(instance: InstancePlan) -> Server:
     )
 
 
-def switch_input(
-    instance: InstancePlan,
-    *,
-    restart: bool,
-    moves: bool,
-    any_speed: bool,
-    candidate: CandidateInput | None,
-    replaced: Sequence[UndeclaredServer],
-    partners: Sequence[str],
-) -> SwitchInput:
-    """Return what a switch of an instance needs, whatever its backend is.
-
-    `moves`: it may run by the other backend now. `any_speed`: it may be slower than its model was. `partners` are the
-    services that are stopped before, as they change together with it.
-    """
-    return SwitchInput(
-        server=server_input(instance),
-        restart=restart,
-        moves=moves,
-        needs_gpus=tuple(gpu_needs(instance)),
-        needs_ram=ram_need(instance),
-        leaving=(*(each.service for each in replaced), *partners),
-        any_speed=any_speed,
-        holds="\t".join((instance.spec, *(f"{place}={size}" for place, size in holds(instance).items()))),
-        reads="\t".join(instance.server.folders),
-        gpus=tuple(card.at for card in instance.server.cards),
-        one_gpu=instance.server.one_card,
-        candidate=candidate,
-        replaced=tuple(ReplacedServer(each.name, each.service, each.port) for each in replaced),
-        replaced_room=room_with_old(instance),
-    )
-
-
 def room_with_old(instance: InstancePlan) -> Room | None:
     """Return what must be free for an instance side by side with others; None where that is not certain."""
     if instance.memory is None or instance.memory.doubts or instance.server.one_card:
@@ -143,16 +109,18 @@ def room_with_old(instance: InstancePlan) -> Room | None:
     needs = {each.where: each.total for each in instance.memory.holds}
     if not needs.keys() - {RAM} <= at.keys():
         return None
-    gpus = (GpuNeed(name, at[name], need + MARGIN) for name, need in needs.items() if name in at)
+    gpus = (NeededGpu(name, at[name], need + MARGIN) for name, need in needs.items() if name in at)
     return Room(needs.get(RAM, 0) + SYSTEM_RAM, tuple(gpus))
 
 
-def gpu_needs(instance: InstancePlan) -> list[GpuNeed]:
+def gpu_needs(instance: InstancePlan) -> list[NeededGpu]:
     """Return what it takes of each of its GPUs; nothing where that, or which GPU it will be, is not certain."""
     cards = {card.name: card.at for card in instance.server.cards if card.at != "any"}
     if instance.memory is None or instance.memory.doubts or instance.server.one_card:
         return []
-    return [GpuNeed(each.where, cards[each.where], each.total) for each in instance.memory.holds if each.where in cards]
+    return [
+        NeededGpu(each.where, cards[each.where], each.total) for each in instance.memory.holds if each.where in cards
+    ]
 
 
 def ram_need(instance: InstancePlan) -> int:

@@ -14,13 +14,14 @@ import pytest
 from llamaherd.host.state import HostState
 from llamaherd.layout import GPU_CHECK
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
+from llamaherd.onhost.servers import NeededGpu
 from llamaherd.onhost.store import ReceiveInput, receive
 from llamaherd.onhost.system import Ended, FailedError
 from roles.serve.blue_green import candidate_input
-from roles.serve.changes import project_changes, unit_changes
-from roles.serve.onhost.model import GpuNeed, ProofQuestion, SwitchInput
-from roles.serve.onhost.speed import Proof
-from roles.serve.onhost.switch import run_switch
+from roles.serve.changes import server_changes
+from roles.serve.onhost.model import SwitchInput
+from roles.serve.onhost.speed import Proof, ProofInput
+from roles.serve.onhost.switch import switch as run_switch
 from roles.serve.transaction import UndeclaredServer
 from tests.support.hostile import PLAIN
 from tests.support.played_host import File, PlayedHost, Running
@@ -48,8 +49,7 @@ SHELLS = {"sh", "bash", "dash", "eval", "ash", "zsh", "xargs", "ssh"}
 def switch(name: str, *, moves: bool) -> SwitchInput:
     """Return a switch with all that one can have: a candidate, a key, servers that go, GPUs, and drop-ins."""
     instance = instance_of(PLAN, name)
-    changes = unit_changes if instance.backend == "systemd" else project_changes
-    (change,) = changes(instance, HostState(), KEY, going=GOING)
+    (change,) = server_changes(instance, HostState(), KEY, going=GOING)
     return replace(
         switch_of(change),
         moves=moves,
@@ -57,7 +57,7 @@ def switch(name: str, *, moves: bool) -> SwitchInput:
         foreign=("/etc/systemd/system/llama-chat.service.d/a.conf",),
         hangs="its process is stopped",
         gpus=("GPU-5090",),
-        needs_gpus=(GpuNeed("new", "GPU-5090", 1),),
+        needs_gpus=(NeededGpu("new", "GPU-5090", 1),),
         unchanged={"/etc/llamaherd/same": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
         leaving=("llama-old",),
     )
@@ -111,10 +111,11 @@ class StrictHost(RecordingHost):
             assert shlex.split(argv[2]) == ["docker", "logs", self.service, "2>&1"]
         return super().run(argv, **how)
 
-    def prove(self, question: ProofQuestion, **how: Any) -> Proof:
+    def prove(self, given: ProofInput, system: object) -> Proof:
         """Prove a server, whatever its spec is called."""
-        self.done.append(["prove", str(question.get("spec"))])
-        if how["how"] != "back" and self.fates:
+        del system
+        self.done.append(["prove", str(given.question.get("spec"))])
+        if given.how != "back" and self.fates:
             return Proof("bad", "it does not answer a prompt")
         return Proof("good", speeds="[]")
 

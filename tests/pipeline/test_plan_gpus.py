@@ -10,8 +10,8 @@ import yaml
 from llamaherd.layout import GPU_CHECK
 from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.plan import InstancePlan, Plan
-from roles.serve.changes import project_changes, unit_changes
-from roles.serve.onhost.switch import run_switch
+from roles.serve.changes import server_changes
+from roles.serve.onhost.switch import switch as run_switch
 from tests.support.ours import inspect_text, parse_state
 from tests.support.played_host import File, PlayedHost
 from tests.support.recording import recording, switch_of
@@ -152,8 +152,8 @@ def test_a_container_that_came_up_without_its_card_is_made_anew() -> None:
     """Docker starts it at boot by itself, and it is as healthy on the CPU."""
     boxed = of(GPU, "boxed")
     lines = converged(GPU, {})
-    assert project_changes(boxed, parse_state(lines), None) == []
-    (step,) = project_changes(boxed, parse_state([*lines, "off-cards\tllama-boxed"]), None)
+    assert server_changes(boxed, parse_state(lines), None) == []
+    (step,) = server_changes(boxed, parse_state([*lines, "off-cards\tllama-boxed"]), None)
     given = switch_of(step)
     assert (given.restart, given.gpus, given.one_gpu) == (True, tuple(card.at for card in boxed.server.cards), False)
     host = recording(PlayedHost({}))
@@ -170,13 +170,13 @@ def test_a_container_that_came_up_without_its_card_is_made_anew() -> None:
     with pytest.raises(FailedError, match="llama-boxed is not on its GPUs"):
         run_switch(given, host, host)
     # Another container's trouble is none of its.
-    assert project_changes(boxed, parse_state([*lines, "off-cards\tllama-small"]), None) == []
+    assert server_changes(boxed, parse_state([*lines, "off-cards\tllama-small"]), None) == []
 
 
 def test_the_cpu_has_no_cards_to_lose() -> None:
     plan = planned(cpu_rig())
     for steps in (
-        unit_changes(of(plan, "chat"), parse_state([]), "k"),
-        project_changes(of(plan, "drafter"), parse_state([]), None),
+        server_changes(of(plan, "chat"), parse_state([]), "k"),
+        server_changes(of(plan, "drafter"), parse_state([]), None),
     ):
         assert all((switch_of(step).gpus, switch_of(step).needs_gpus) == ((), ()) for step in steps)

@@ -29,7 +29,7 @@ from roles.models import inspection_input as inspected_store
 from roles.models.changes import begin_changes, model_changes, share_input
 from roles.power import inspection_input as inspected_power
 from roles.serve.blue_green import candidate_input
-from roles.serve.changes import project_changes, unit_changes
+from roles.serve.changes import server_changes
 from roles.serve.exchange import Member, exchange_change
 from roles.serve.plan import image_changes
 from roles.serve.removal import removal_changes
@@ -74,7 +74,7 @@ def received() -> ReceiveInput:
 def unit_with_candidate() -> list[Change]:
     """Return the switch of a unit with a candidate."""
     chat = taking(instance(CPU, "chat"))
-    return unit_changes(chat, HostState(), None, candidate=candidate_input(CPU, chat))
+    return server_changes(chat, HostState(), None, candidate=candidate_input(CPU, chat))
 
 
 def exchange() -> list[Change]:
@@ -82,9 +82,9 @@ def exchange() -> list[Change]:
     port = instance(CPU, "chat").endpoint.port
     state = host_with(containers={"llama-drafter": ContainerState("running", "healthy", "", "", port)})
     found = []
-    for each, changes in ((instance(CPU, "chat"), unit_changes), (instance(CPU, "drafter"), project_changes)):
+    for each in (instance(CPU, "chat"), instance(CPU, "drafter")):
         partners = [other.service for other in CPU.instances if other is not each]
-        (switch,) = changes(each, state, None, going=GOING, partners=partners)
+        (switch,) = server_changes(each, state, None, going=GOING, partners=partners)
         found.append(Member(each, switch))
     return [exchange_change(CPU, found, GOING, state)]
 
@@ -105,7 +105,7 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
     "install_container_toolkit": lambda: container_toolkit_changes(GPU, HostState())[-2:-1],
     "put_files": lambda: toolkit_changes(GPU, HostState())[:1],
     "switch_unit": unit_with_candidate,
-    "switch_container": lambda: project_changes(instance(PULLED, "drafter"), HostState(), "a key"),
+    "switch_container": lambda: server_changes(instance(PULLED, "drafter"), HostState(), "a key"),
     "exchange": exchange,
     "fetch_begun": lambda: made(begin_changes(GPU, HostState(), hub, WATCHER)),
     "fetch_joined": lambda: begin_changes(GPU, host_with(fetch=fetch_id()), hub, WATCHER),

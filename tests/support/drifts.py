@@ -13,7 +13,7 @@ from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import Change, Say
 from roles.base.onhost import FolderFound
 from roles.models.changes import ModelSource, StoreState
-from roles.serve.changes import project_changes, unit_changes
+from roles.serve.changes import server_changes
 from tests.support.ours import parse_state
 from tests.support.rigs import KEY, converged, cpu_rig, gpu_rig, planned
 from tests.support.states import edited, updated, with_file, without
@@ -65,9 +65,7 @@ def lost(path: str) -> Drift:
 
 def switch(instance: InstancePlan, seen: HostState, key: str = KEY) -> list[Change]:
     """What is done to one instance."""
-    return (unit_changes if instance.backend == "systemd" else project_changes)(
-        instance, seen, key if instance.endpoint.key else None
-    )
+    return server_changes(instance, seen, key if instance.endpoint.key else None)
 
 
 def folder(path: str, mode: int, owner: str) -> Drift:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from llamaherd.onhost.system import NOT_STARTED, Ended, Entry, Host
+from roles.serve.onhost.containers import Probes
 from tests.support.played_host import File, PlayedHost
 
 Answers = Mapping[str, Ended | Callable[[Sequence[str]], Ended]]
@@ -22,7 +23,7 @@ def _ended(answers: Answers, argv: Sequence[str]) -> Ended | None:
     return None
 
 
-class InspectedHost(PlayedHost):
+class InspectedHost(PlayedHost, Probes):
     """A host in memory, and the requests of an inspection."""
 
     def __init__(self, answers: Answers | None = None, texts: Mapping[str, str] | None = None) -> None:

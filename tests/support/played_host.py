@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+from llamaherd.onhost.servers import NeededGpu
 from llamaherd.onhost.system import NOT_STARTED, Ended, Entry
-from roles.serve.onhost.model import CandidateInput, GpuNeed, ProofQuestion, Room
-from roles.serve.onhost.speed import How, Proof
+from roles.serve.onhost.model import CandidateInput, ProofQuestion, Room
+from roles.serve.onhost.speed import Proof, ProofInput
+from roles.serve.onhost.tools import Tools
 
 Fate = Literal["serves", "does not load", "does not answer", "is too slow"]
 
@@ -112,7 +114,7 @@ class PlayedPartialFile:
 
 
 @dataclass
-class PlayedHost:
+class PlayedHost(Tools):
     """A System, and the tools of a switch."""
 
     fates: dict[str, Fate]
@@ -579,33 +581,20 @@ class PlayedHost:
 
     # The tools of a switch
 
-    def prove(
-        self,
-        question: ProofQuestion,
-        *,
-        key: str | None,
-        speeds: str,
-        how: How,
-        seconds: float,
-        short: bool,
-        pids: Sequence[str],
-        other: ProofQuestion | None,
-        slow: float,
-        direct: bool,
-        system: object,
-    ) -> Proof:
-        del key, speeds, seconds, short, other, slow, direct, system
-        assert pids, "a server is proved that has no process"
-        each = self._by_pid(int(pids[0]))
+    def prove(self, given: ProofInput, system: object) -> Proof:
+        del system
+        assert given.pids, "a server is proved that has no process"
+        each = self._by_pid(int(given.pids[0]))
         assert each is not None
-        assert each.spec == question.get("spec", each.spec), f"{each.spec} runs, and another version is to be proved"
+        expected = given.question.get("spec", each.spec)
+        assert each.spec == expected, f"{each.spec} runs, and another version is to be proved"
         fate = self.fates.get(each.spec, "serves")
         if fate == "does not answer":
             return Proof("bad", "it does not answer a prompt")
-        if fate == "is too slow" and how == "judge":
+        if fate == "is too slow" and given.how == "judge":
             return Proof("undeclared", "it decodes 1.0 tokens/s, and the same model decoded 9.0 here before", slow=1.0)
         back = "[slow]" if self.has_become_slow else ""
-        return Proof("good", speeds=back if how == "back" else "[]")
+        return Proof("good", speeds=back if given.how == "back" else "[]")
 
     def drain(self, question: ProofQuestion, *, key: str | None, seconds: int, led: bool, system: object) -> None:
         del question, key, seconds, led, system
@@ -623,7 +612,7 @@ class PlayedHost:
         del server, system, end
         self.led = False
 
-    def lacks_gpus(self, system: object, needs: Sequence[GpuNeed], pids: Sequence[str]) -> str:
+    def lacks_gpus(self, system: object, needs: Sequence[NeededGpu], pids: Sequence[str]) -> str:
         del system, needs, pids
         return ""
 

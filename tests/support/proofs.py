@@ -7,7 +7,7 @@ from pathlib import Path
 
 from llamaherd.onhost.system import COMMAND_SECONDS, Ended, Entry, Host
 from roles.serve.onhost.proof import prove
-from roles.serve.onhost.speed import How, Proof
+from roles.serve.onhost.speed import How, Proof, ProofInput
 from roles.serve.transaction import proof_prompt
 from tests.support.proving import Scripted
 from tests.support.rigs import cpu_rig, planned
@@ -67,16 +67,15 @@ def proof(
     """Prove a scripted server, whose process is 7 in a /proc below the folder."""
     server.proc = folder / "proc"
     server.computes(0)
-    return prove(
+    given = ProofInput(
         question(server, **declared),
         key=key,
-        speeds=speeds,
         how=how,
         seconds=0,
-        short=short,
         pids=("0", "7"),
+        speeds=speeds,
+        short=short,
         other=other,
         slow=slow,
-        report=lambda _: None,
-        root=folder,
     )
+    return prove(given, lambda _: None, root=folder)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from llamaherd.onhost.system import Ended
 from llamaherd.role.changes import Change, RunVerb
-from roles.serve.onhost.model import ProofQuestion, SwitchInput
-from roles.serve.onhost.speed import Proof
+from roles.serve.onhost.model import SwitchInput
+from roles.serve.onhost.speed import Proof, ProofInput
 from tests.support.played_host import PlayedHost
 from tests.support.switches import copied
 
@@ -56,10 +56,10 @@ class RecordingHost(PlayedHost):
         self.done.append(["rename", path, to])
         super().rename(path, to)
 
-    def prove(self, question: ProofQuestion, **how: Any) -> Proof:
+    def prove(self, given: ProofInput, system: object) -> Proof:
         """Record what is proved, and play that."""
-        self.done.append(["prove", str(question.get("spec", ""))])
-        return super().prove(question, **how)
+        self.done.append(["prove", str(given.question.get("spec", ""))])
+        return super().prove(given, system)
 
     def index(self, *words: str) -> int:
         """Return when something with all these words was done last. Raise ValueError where it never was."""

@@ -15,10 +15,10 @@ from llamaherd.plan import RAM, Estimate, Holds, InstancePlan, Plan
 from llamaherd.plan.backends import container_limits
 from llamaherd.role.changes import RunVerb
 from roles.serve.blue_green import candidate_input
-from roles.serve.changes import project_changes, unit_changes
+from roles.serve.changes import server_changes
 from roles.serve.onhost.kept import untried_specs
 from roles.serve.onhost.model import SwitchInput
-from roles.serve.onhost.switch import run_switch
+from roles.serve.onhost.switch import switch as run_switch
 from roles.serve.transaction import UndeclaredServer
 from tests.support.played_host import PlayedHost, Running
 from tests.support.rigs import KEY, cpu_rig, planned
@@ -110,8 +110,7 @@ def decided(
     instance = instance_of(plan, name)
     seen = observed(host, instance)
     candidate = candidate_input(plan, instance) if host.room and _serves_otherwise(host, instance) else None
-    changes = unit_changes if instance.backend == "systemd" else project_changes
-    found = changes(
+    found = server_changes(
         instance, seen, KEY if instance.endpoint.key else None, candidate=candidate, going=going, retry=retry
     )
     if not found:

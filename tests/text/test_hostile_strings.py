@@ -30,7 +30,7 @@ from llamaherd.text.characters import harmful
 from roles.base import base_changes
 from roles.cuda_toolkit import toolkit_changes
 from roles.engines import build_changes
-from roles.serve.changes import project_changes, unit_changes
+from roles.serve.changes import server_changes
 from roles.serve.onhost.model import RemovalInput, SwitchInput
 from roles.serve.removal import removal_changes
 from roles.serve.verify import verification_input as verified_servers
@@ -144,8 +144,7 @@ def verbs(planned: Plan) -> Iterator[RunVerb]:
     """What the program on a host is given for a plan: the removal of the old unit, then a switch of each instance."""
     steps = removal_changes(planned, SEEN)
     for instance in planned.instances:
-        switch = unit_changes if instance.backend == "systemd" else project_changes
-        steps += switch(instance, SEEN, None)
+        steps += server_changes(instance, SEEN, None)
     for step in steps:
         assert isinstance(step.how, RunVerb)
         yield step.how

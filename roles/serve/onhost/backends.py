@@ -6,14 +6,13 @@ import json
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from llamaherd.layout import COMPOSE_LOG, GPU_CHECK, PROJECTS, STARTED, UNITS, beside_of
 from llamaherd.onhost.clients import docker, systemctl, unit_properties
-from llamaherd.onhost.services import last_lines
+from llamaherd.onhost.services import last_lines, spec_of
 from llamaherd.onhost.system import TIMED_OUT, FailedError, System
 from roles.serve.onhost.kept import Version
-from roles.serve.onhost.model import Server
+from roles.serve.onhost.model import RemovalInput, Server
 
 _GPU_SECONDS = 120
 _LINE = 300
@@ -21,45 +20,6 @@ _LINE = 300
 _COMPOSE_LOG = str(COMPOSE_LOG)
 _STOP_SPARE, _START_SPARE = 600, 120
 """Seconds beyond a server's own limits after which systemctl is not waited for any more."""
-
-
-class Backend(Protocol):
-    """What runs one server."""
-
-    kind: str
-
-    def running_spec(self, service: str) -> str:
-        """Return the spec of the server that serves; empty where none does."""
-
-    def started_spec(self, service: str) -> str:
-        """Return the spec of the server that runs, whether it serves or still loads; empty where none does."""
-
-    def processes(self, service: str) -> tuple[str, ...]:
-        """Return the ids of its processes."""
-
-    def enable(self, server: Server) -> None:
-        """Let the host start the server at boot, by its present file. Raise FailedError."""
-
-    def start(self, server: Server, seconds: int, *, anew: bool) -> bool:
-        """Start it, and wait until it is healthy. Return whether it is."""
-
-    def stop(self, service: str) -> None:
-        """Stop it."""
-
-    def stop_failed(self, server: Server) -> None:
-        """Stop a new version that failed, so that it is not started again and again."""
-
-    def kill(self, service: str) -> None:
-        """End one that hangs, is frozen or paused."""
-
-    def log(self, service: str, lines: int) -> list[str]:
-        """Return its last lines."""
-
-    def record(self, server: Server) -> None:
-        """Record what it was started with."""
-
-    def already(self, server: Server, run: str) -> bool:
-        """Return whether another run has started the planned one since `run` was inspected."""
 
 
 class UnitBackend:
@@ -73,12 +33,12 @@ class UnitBackend:
     def running_spec(self, service: str) -> str:
         """Return the spec of an active unit."""
         found = unit_properties(self._system, f"{service}.service", "ActiveState", "MainPID")
-        return spec_of_process(self._system, found.get("MainPID", "0")) if found.get("ActiveState") == "active" else ""
+        return spec_of(found.get("MainPID", "0"), self._system) if found.get("ActiveState") == "active" else ""
 
     def started_spec(self, service: str) -> str:
         """Return the spec of the main process."""
         found = unit_properties(self._system, f"{service}.service", "MainPID")
-        return spec_of_process(self._system, found.get("MainPID", "0"))
+        return spec_of(found.get("MainPID", "0"), self._system)
 
     def processes(self, service: str) -> tuple[str, ...]:
         """Return the main process; a family is its children."""
@@ -152,6 +112,11 @@ class ContainerBackend:
             if ended.ok and isinstance(found, dict):
                 return found
         return {}
+
+    def is_of_others(self, service: str) -> bool:
+        """Return whether a container has this name, and llamaherd did not create it."""
+        found = self._inspected(service)
+        return bool(found) and not _labels(found).get("llamaherd.spec")
 
     def running_spec(self, service: str) -> str:
         """Return the spec of a healthy container."""
@@ -233,6 +198,10 @@ class ContainerBackend:
         return _short([*ended.out.splitlines(), *ended.err.splitlines()]) or [f"{GPU_CHECK} failed"]
 
 
+Backend = UnitBackend | ContainerBackend
+"""What runs one server."""
+
+
 def backend_of(kind: str, system: System) -> Backend:
     """Return what runs servers of a kind."""
     return UnitBackend(system) if kind == "unit" else ContainerBackend(system)
@@ -248,19 +217,18 @@ def processes(system: System, service: str) -> tuple[str, ...]:
     return (*UnitBackend(system).processes(service), *ContainerBackend(system).processes(service))
 
 
-def spec_of_process(system: System, pid: str) -> str:
-    """Return the spec that a process was started with."""
-    environment = (system.read(f"/proc/{pid}/environ") or "") if pid not in ("", "0") else ""
-    prefix = "LLAMAHERD_SPEC="
-    return next((each.removeprefix(prefix) for each in environment.split("\0") if each.startswith(prefix)), "")
-
-
 def ensure_account(system: System, user: str) -> bool:
     """Create the account of a unit where it is missing: it owns nothing and cannot log in."""
     if system.run(["id", "-u", user]).ok:
         return True
     nobody = ("--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin")
     return system.run(["useradd", "--system", "--user-group", *nobody, user]).ok
+
+
+def stop_both(system: System, service: str) -> None:
+    """Stop a server, whether it is a unit or a container."""
+    UnitBackend(system).stop(service)
+    ContainerBackend(system).stop(service)
 
 
 def free_port(system: System, port: int) -> None:
@@ -285,13 +253,9 @@ def start_version(system: System, service: str, version: Version) -> bool:
     return healthy
 
 
-def forget(system: System, server: Server, *, unit: bool, container: bool) -> bool:
+def forget(system: System, server: Server | RemovalInput, *, unit: bool, container: bool) -> bool:
     """Stop a server and remove its unit, its container, or both. Return False where its account is still in use."""
-    return forget_server(system, server.name, server.service, server.user, unit=unit, container=container)
-
-
-def forget_server(system: System, name: str, service: str, user: str, *, unit: bool, container: bool) -> bool:
-    """Stop and remove a server by its names; see `forget`."""
+    name, service, user = server.name, server.service, server.user
     systemctl(system, "stop", f"{beside_of(name)}.service", seconds=_STOP_SPARE)
     if unit:
         systemctl(system, "disable", "-q", "--now", f"{service}.service", seconds=_STOP_SPARE)
@@ -318,11 +282,15 @@ def _healthy_spec(found: dict[str, object]) -> str:
 
 
 def _running_spec(found: dict[str, object]) -> str:
-    state, config = found.get("State"), found.get("Config")
-    if not isinstance(state, dict) or not isinstance(config, dict) or state.get("Status") != "running":
-        return ""
-    labels = config.get("Labels")
-    return str(labels.get("llamaherd.spec") or "") if isinstance(labels, dict) else ""
+    state = found.get("State")
+    runs = isinstance(state, dict) and state.get("Status") == "running"
+    return str(_labels(found).get("llamaherd.spec") or "") if runs else ""
+
+
+def _labels(found: dict[str, object]) -> dict[str, object]:
+    config = found.get("Config")
+    labels = config.get("Labels") if isinstance(config, dict) else None
+    return labels if isinstance(labels, dict) else {}
 
 
 def _unchanged(system: System, server: Server) -> bool:

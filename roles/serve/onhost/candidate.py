@@ -10,18 +10,32 @@ from llamaherd.layout import BESIDE, BESIDE_UNITS
 from llamaherd.onhost.clients import docker, pull_image, systemctl
 from llamaherd.onhost.log_reason import LINES, find_reason
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, FailedError, System
-from roles.serve.onhost.backends import UnitBackend, backend_of, other_kind, processes
-from roles.serve.onhost.kept import note_refused, read_key, read_version
+from roles.serve.onhost.backends import ContainerBackend, UnitBackend, backend_of, other_kind, processes
+from roles.serve.onhost.kept import note_refused, read_key
 from roles.serve.onhost.model import ArgumentCheck, CandidateInput, ContainerCheck, Room, Server, SwitchInput
+from roles.serve.onhost.processes import listening_sockets
+from roles.serve.onhost.speed import ProofInput
 from roles.serve.onhost.tools import Tools
+from roles.serve.onhost.units import find_other_unit, other_unit_error
 
 _ARGUMENT_SECONDS, _CONTAINER_SECONDS = 20, 60
 _NOT_RUN = (TIMED_OUT, 126, NOT_STARTED, 137, -9)
-_CHECK_LINE = 300
+_LINE = 300
 _MOST_FILE = 4 << 20
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-_LINE = 300
+
+def check_name(system: System, server: Server) -> None:
+    """Raise FailedError if the server's name is that of a unit or a container that llamaherd did not create."""
+    if server.kind == "unit":
+        if path := find_other_unit(server.service, system):
+            raise other_unit_error(server.service, path)
+    elif ContainerBackend(system).is_of_others(server.service):
+        raise FailedError(
+            f"{server.service} is left as it is: a container of this name exists, and `herd` did not create it",
+            f"give the instance another name, or rename that container: `docker stop {server.service} && "
+            f"docker rename {server.service} {server.service}-old`; then run `herd up` again",
+        )
 
 
 def check_unchanged(system: System, server: Server, unchanged: Mapping[str, str]) -> None:
@@ -45,7 +59,7 @@ def check_arguments(system: System, server: Server, check: ArgumentCheck) -> Non
     as_user = ["setpriv", "--reuid", check.user, "--regid", check.user, "--clear-groups", "--no-new-privs"]
     alone = ["env", "-i", f"PATH={_PATH}", "XDG_CONFIG_HOME=/nonexistent"]
     ended = system.run([*as_user, *alone, check.program, *arguments, "--version"], seconds=_ARGUMENT_SECONDS)
-    printed = [line[:_CHECK_LINE] for line in (ended.out + ended.err).splitlines()]
+    printed = [line[:_LINE] for line in (ended.out + ended.err).splitlines()]
     if ended.code in _NOT_RUN:
         raise FailedError(
             f"instance {server.name}: {check.program} --version did not end by itself within {_ARGUMENT_SECONDS} s, "
@@ -88,7 +102,7 @@ def _check_container(system: System, server: Server, check: ContainerCheck, fold
 
 
 def _left(server: Server, why: str, printed: str) -> FailedError:
-    last = [line[:_CHECK_LINE] for line in printed.splitlines()][-5:]
+    last = [line[:_LINE] for line in printed.splitlines()][-5:]
     return FailedError(f"instance {server.name}: {why}; the instance was left as it was", log=last)
 
 
@@ -123,17 +137,13 @@ def check_room(system: System, given: SwitchInput, tools: Tools) -> None:
                 "end other programs on that GPU, or declare a server that fits next to them",
             )
     if given.needs_ram:
-        own, others = _by_kind(system, server)
+        own = backend_of(server.kind, system).processes(server.service)
+        others = backend_of(other_kind(server.kind), system).processes(server.service)
         if lacking := tools.lacks_ram(system, given.needs_ram, own, (*others, *leaving)):
             raise FailedError(
                 f"{server.service} is left as it is: {lacking}",
                 "end other programs that hold RAM, or declare a server that fits next to them",
             )
-
-
-def _by_kind(system: System, server: Server) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    own = backend_of(server.kind, system).processes(server.service)
-    return own, backend_of(other_kind(server.kind), system).processes(server.service)
 
 
 class Candidate:
@@ -192,19 +202,14 @@ class Candidate:
             self.reason = find_reason(self._log(LINES))
             why = f"it was not healthy after {waited}"
             self._fail(f"{why}: {self.reason}" if self.reason else why, 20)
-        proof = self._tools.prove(
+        given = ProofInput(
             candidate.question,
             key=read_key(system, candidate.question),
-            speeds=self._speeds(),
             how="beside",
             seconds=began + server.start_seconds - system.now(),
-            short=False,
             pids=processes(system, server.candidate),
-            other=None,
-            slow=0.0,
-            direct=False,
-            system=system,
         )
+        proof = self._tools.prove(given, system)
         if proof.outcome != "good":
             self._fail(proof.why, 5)
         self.proved = True
@@ -214,10 +219,6 @@ class Candidate:
         else:
             system.report(f"connections cannot be redirected to it, so {server.service} is unavailable while it loads")
             self.end()
-
-    def _speeds(self) -> str:
-        last = read_version(self._system, self._server.kept)
-        return (self._system.read(last.path("speeds")) or "") if last else ""
 
     def _fail(self, why: str, lines: int) -> None:
         """End it. The running version was not touched."""
@@ -239,10 +240,7 @@ class Candidate:
 
     def _listens(self, port: int) -> bool:
         """Return whether its port is listened at on the host itself: what Docker leads there cannot be led again."""
-        at = f":{port:04X}"
-        tables = (self._system.read(f"/proc/net/{each}", 8 << 20) or "" for each in ("tcp", "tcp6"))
-        rows = (line.split() for table in tables for line in table.splitlines())
-        return any(len(row) > 3 and row[3] == "0A" and row[1].endswith(at) for row in rows)
+        return any(each.port == port for each in listening_sockets(self._system))
 
     def end(self) -> None:
         """End it once it has responded to its clients, while new connections go to the server itself."""

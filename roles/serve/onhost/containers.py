@@ -6,11 +6,11 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from llamaherd.layout import GPU_CHECK, PROJECTS
@@ -46,24 +46,11 @@ _FORMAT = (
 _AT_ONCE = 8
 
 
-class Probes(Protocol):
-    """The requests of an inspection."""
+class Probes:
+    """The requests of an inspection. Tests replace them."""
 
     def responds(self, url: str, seconds: float) -> bool:
         """Return whether a server responds in time, be it with an error; True where that is not certain."""
-
-    def query_docker(self, paths: Sequence[str], seconds: float) -> list[object]:
-        """Return what Docker's API returns for paths: None for what it does not have.
-
-        Raise TimeoutError where it does not respond in time, and other OSError where there is no Docker.
-        """
-
-
-class RealProbes:
-    """See Probes."""
-
-    def responds(self, url: str, seconds: float) -> bool:
-        """Request a page; see Probes."""
         try:
             with closing(Connection(url, time.monotonic() + seconds)) as connection:
                 connection.open_response(path_of(url)).read(LARGEST)
@@ -76,8 +63,14 @@ class RealProbes:
         return True
 
     def query_docker(self, paths: Sequence[str], seconds: float) -> list[object]:
-        """Query Docker by its socket; see Probes."""
+        """Return what Docker's API returns for paths: None for what it does not have.
+
+        Raise TimeoutError where it does not respond in time, and other OSError where there is no Docker.
+        """
         return query_api(paths, seconds)
+
+
+PROBES = Probes()
 
 
 @dataclass(frozen=True)
@@ -201,7 +194,7 @@ def _container(shown: Mapping[str, Any], limits: Sequence[str]) -> _Container:
             run=shown["Id"],
             spec=labels.get(_LABEL, ""),
             port=port_number(port),
-            limits={name: text for name in limits if (text := _limit(host, name))},
+            limits=set_limits(host, limits),
         ),
         valid_pid(str(state["Pid"])),
         shown["Image"],
@@ -209,12 +202,16 @@ def _container(shown: Mapping[str, Any], limits: Sequence[str]) -> _Container:
     )
 
 
-def _limit(host: Mapping[str, Any], name: str) -> str:
-    """Return a limit of a container; empty where it has none."""
-    value: Any = host
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return "" if value in (None, "", 0, -1) else str(value)
+def set_limits(host: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+    """Return the limits that a container has, by Docker's names: `host` is its HostConfig."""
+    found = {}
+    for name in names:
+        value: Any = host
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value not in (None, "", 0, -1):
+            found[name] = str(value)
+    return found
 
 
 def _inspect_server(planned: PlannedContainer, each: _Container, found: ServerStates, system: System) -> None:

@@ -30,7 +30,7 @@ from roles.serve.onhost.kept import read_version
 from roles.serve.onhost.pause_timer import end_pause, write_timer
 from roles.serve.onhost.probation import end_probation
 from roles.serve.onhost.removal import LOAD_SECONDS, drain_kept
-from roles.serve.onhost.tools import RealTools, Tools
+from roles.serve.onhost.tools import TOOLS, Tools
 
 Kind = Literal["unit", "container"]
 
@@ -44,13 +44,8 @@ _JOURNAL = re.compile(r"\S+ \S+ ([^:\[]*)[^:]*: (.*)")
 """A line of `journalctl -o short-unix`: the program, and the text."""
 
 
-def stop(given: ControlInput, system: System) -> ControlResult:
+def stop(given: ControlInput, system: System, tools: Tools = TOOLS) -> ControlResult:
     """Stop servers until they are started, also over a boot. A pause of theirs ends. Raise FailedError."""
-    return run_stop(given, system, RealTools())
-
-
-def run_stop(given: ControlInput, system: System, tools: Tools) -> ControlResult:
-    """Stop servers; see `stop`."""
 
     def stop_one(server: ControlledServer) -> ServerResult:
         was_paused = read_pause(server.service, system) is not None
@@ -61,23 +56,13 @@ def run_stop(given: ControlInput, system: System, tools: Tools) -> ControlResult
     return _each(given, "stopping", stop_one, system)
 
 
-def start(given: ControlInput, system: System) -> ControlResult:
+def start(given: ControlInput, system: System, tools: Tools = TOOLS) -> ControlResult:
     """Start servers, or restart them, and wait until they are healthy. A pause of theirs ends. Raise FailedError."""
-    return run_start(given, system, RealTools())
-
-
-def run_start(given: ControlInput, system: System, tools: Tools) -> ControlResult:
-    """Start servers; see `start`."""
     return _each(given, "starting", lambda server: _start_and_end(server, system, tools, anew=given.anew), system)
 
 
-def pause(given: ControlInput, system: System) -> ControlResult:
+def pause(given: ControlInput, system: System, tools: Tools = TOOLS) -> ControlResult:
     """Stop servers for so many seconds: then the host starts them again, also after a boot. Raise FailedError."""
-    return run_pause(given, system, RealTools())
-
-
-def run_pause(given: ControlInput, system: System, tools: Tools) -> ControlResult:
-    """Pause servers; see `pause`."""
     since = system.clock()
 
     def pause_one(server: ControlledServer) -> ServerResult:
@@ -88,13 +73,8 @@ def run_pause(given: ControlInput, system: System, tools: Tools) -> ControlResul
     return _each(given, "pausing", pause_one, system)
 
 
-def resume(given: ControlInput, system: System) -> ControlResult:
+def resume(given: ControlInput, system: System, tools: Tools = TOOLS) -> ControlResult:
     """Start those of the servers that are paused, and end their pauses. Raise FailedError."""
-    return run_resume(given, system, RealTools())
-
-
-def run_resume(given: ControlInput, system: System, tools: Tools) -> ControlResult:
-    """Resume servers; see `resume`."""
 
     def resume_one(server: ControlledServer) -> ServerResult:
         if read_pause(server.service, system) is None:
@@ -105,16 +85,11 @@ def run_resume(given: ControlInput, system: System, tools: Tools) -> ControlResu
     return _each(given, "resuming", resume_one, system)
 
 
-def end(given: PauseEndInput, system: System) -> None:
+def end(given: PauseEndInput, system: System, tools: Tools = TOOLS) -> None:
     """Start a server because its pause is over. The timer of the host runs this.
 
     Raise FailedError if another run keeps the host: systemd tries it again.
     """
-    run_end(given, system, RealTools())
-
-
-def run_end(given: PauseEndInput, system: System, tools: Tools) -> None:
-    """Start a server because its pause is over; see `end`."""
     server = given.server
     if (left_of(server.service, system) or 0) > _EARLY_SECONDS:
         return  # the timer runs this once after each boot, too

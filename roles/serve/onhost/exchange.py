@@ -5,7 +5,7 @@ How to end that is on the disk before the first one is stopped: whatever ends th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -22,6 +22,7 @@ from roles.serve.onhost.backends import (
     forget,
     free_port,
     other_kind,
+    stop_both,
 )
 from roles.serve.onhost.kept import (
     note_refused,
@@ -34,7 +35,7 @@ from roles.serve.onhost.probation import start_probation
 from roles.serve.onhost.removal import drain_kept, let_go, restore_replaced
 from roles.serve.onhost.states import Outcome, State
 from roles.serve.onhost.switch import HOST_IS_SLOW, RETRY, Switch, start_previous
-from roles.serve.onhost.tools import RealTools, Tools
+from roles.serve.onhost.tools import TOOLS, Tools
 
 JOURNAL, MEMBERS, DONE = f"{EXCHANGE}/back", f"{EXCHANGE}/members", f"{EXCHANGE}/done"
 """The input of the exchange (an earlier `herd` wrote a shell script there), its servers' names, and that all serve."""
@@ -42,18 +43,8 @@ _MOST = 8 << 20
 _SCRIPT_SECONDS = 86_400
 
 
-def exchange(given: ExchangeInput, system: System) -> None:
+def exchange(given: ExchangeInput, system: System, tools: Tools = TOOLS) -> None:
     """Switch servers together. Raise FailedError where they serve as before, or do not serve."""
-    run_exchange(given, system, RealTools())
-
-
-def end_cut_off(given: CutOffInput, system: System) -> None:
-    """End an exchange that was cut off: keep the new versions if all of them serve, else restore all."""
-    run_cut_off(given, system, RealTools())
-
-
-def run_exchange(given: ExchangeInput, system: System, tools: Tools) -> None:
-    """Switch servers together; see `exchange`."""
     with locked(system, f"changing {given.names}"):
         if system.read(JOURNAL):
             raise FailedError(
@@ -63,8 +54,8 @@ def run_exchange(given: ExchangeInput, system: System, tools: Tools) -> None:
         Exchange(given, system, tools).run()
 
 
-def run_cut_off(given: CutOffInput, system: System, tools: Tools) -> None:
-    """End an exchange that was cut off; see `end_cut_off`."""
+def end_cut_off(given: CutOffInput, system: System, tools: Tools = TOOLS) -> None:
+    """End an exchange that was cut off: keep the new versions if all of them serve, else restore all."""
     with locked(system, f"ending what was done with {given.names}"):
         text = system.read(JOURNAL, _MOST)
         if not text:
@@ -145,8 +136,7 @@ class Exchange:
         drain_kept(system, server.kept, self.tools, server.drain_seconds)
         if self.stopped is None:
             self.stopped = system.now()
-        UnitBackend(system).stop(server.service)
-        ContainerBackend(system).stop(server.service)
+        stop_both(system, server.service)
         self.tools.let_in(system)
 
     def end(self) -> None:
@@ -197,7 +187,9 @@ class Exchange:
                 self._note_refused(failed)
         system.report(f"restoring the previous versions: {self.given.names}")
         before = {each.server.service: self._as_before(each.server) for each in members}
-        self._for_those_that_changed(before, self._stop_new)
+        for each in members:
+            if not before[each.server.service]:
+                stop_both(system, each.server.service)
         lost = [
             each.server.service for each in members if not before[each.server.service] and not self._files_back(each)
         ]
@@ -213,25 +205,19 @@ class Exchange:
                 # This also removes the version that was refused.
                 remove_unused(system, each.server.kept)
         if failed and slow:
-            self._note_slow(failed)
+            if self.host_is_slow:
+                system.report(HOST_IS_SLOW)
+            else:
+                self._note_refused(failed)
         restore_replaced(system, self.given.replaced, f"one of {self.given.names}")
         self._end_journal()
         self._report(failed, lost)
-
-    def _for_those_that_changed(self, before: dict[str, bool], do: Callable[[Server], None]) -> None:
-        for each in self.given.members:
-            if not before[each.server.service]:
-                do(each.server)
 
     def _as_before(self, server: Server) -> bool:
         """Return whether a server was not stopped yet: it runs, or loads."""
         last = read_version(self.system, server.kept)
         running = (UnitBackend(self.system), ContainerBackend(self.system))
         return last is not None and any(each.started_spec(server.service) == last.spec for each in running)
-
-    def _stop_new(self, server: Server) -> None:
-        UnitBackend(self.system).stop(server.service)
-        ContainerBackend(self.system).stop(server.service)
 
     def _files_back(self, member: SwitchInput) -> bool:
         """Put the files of the previous version back; of a server that never served there are none."""
@@ -270,13 +256,6 @@ class Exchange:
             return False
         system.report(f"{server.service} serves again as before, spec {last.spec}, after {system.now() - began:.0f} s")
         return True
-
-    def _note_slow(self, failed: Switch) -> None:
-        """Record the attempt that was rolled back as slower, unless the host itself has become slow."""
-        if self.host_is_slow:
-            self.system.report(HOST_IS_SLOW)
-        else:
-            self._note_refused(failed)
 
     def _note_refused(self, failed: Switch) -> None:
         """Record the attempt, unless no more than the key has changed."""

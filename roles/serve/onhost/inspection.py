@@ -14,10 +14,10 @@ from llamaherd.onhost.pauses import left_of
 from llamaherd.onhost.servers import Holder, Holding, Loaded, Refused, ServingState
 from llamaherd.onhost.system import TIMED_OUT, System, UnknownStateError
 from llamaherd.onhost.verbs import Verb
-from roles.serve.onhost.containers import Probes, RealProbes, inspect_containers
+from roles.serve.onhost.containers import PROBES, Probes, inspect_containers
 from roles.serve.onhost.model import HeldPort, InspectedServers, InspectServersInput, Probed
-from roles.serve.onhost.processes import process_environment
-from roles.serve.onhost.units import inspect_units
+from roles.serve.onhost.processes import listening_sockets, process_environment, socket_owners
+from roles.serve.onhost.units import inspect_units, is_marked
 
 STOPPED = "its process is stopped (SIGSTOP)"
 SILENT = "it does not respond, and does nothing"
@@ -28,7 +28,6 @@ _IDLE_TICKS = 2
 """Processor time that a process may take while it does nothing."""
 _PROBES_AT_ONCE = 32
 
-_LISTENS = "0A"
 _UNIT = re.compile(r".*/(llama-[^/]*)\.service")
 _CONTAINER = re.compile("[0-9a-f]{64}")
 _PROXY = "docker-proxy"
@@ -91,37 +90,11 @@ def inspect_ports(ports: Iterable[int], ours: Collection[int], system: System, *
 
     Raise UnknownStateError where that may be a container of ours.
     """
-    listening = _listening(set(ports) - set(ours), system)
-    pids = _pids({inode for inodes in listening.values() for inode in inodes}, system)
-    held = {(port, pids[inode]) for port, inodes in listening.items() for inode in inodes if inode in pids}
+    wanted = set(ports) - set(ours)
+    listening = [each for each in listening_sockets(system) if each.port in wanted]
+    pids = socket_owners({each.inode for each in listening}, system)
+    held = {(each.port, pids[each.inode]) for each in listening if each.inode in pids}
     return [_held(port, pid, system, docker=docker) for port, pid in sorted(held)]
-
-
-def _listening(ports: Collection[int], system: System) -> dict[int, list[str]]:
-    """Return the inodes of sockets that listen at ports."""
-    found: dict[int, list[str]] = {}
-    for table in ("tcp", "tcp6"):
-        for line in (system.read(f"/proc/net/{table}") or "").split("\n"):
-            words = line.split()
-            if len(words) > 9 and words[3] == _LISTENS:
-                port = int(words[1].rpartition(":")[2], 16)
-                if port in ports:
-                    found.setdefault(port, []).append(words[9])
-    return found
-
-
-def _pids(inodes: Collection[str], system: System) -> dict[str, int]:
-    """Return the first process that has each socket open."""
-    if not inodes:
-        return {}
-    found: dict[str, int] = {}
-    sockets = {f"socket:[{each}]": each for each in inodes}
-    for pid in sorted(int(each) for each in system.names("/proc") if each.isdecimal()):
-        for handle in system.names(f"/proc/{pid}/fd"):
-            inode = sockets.get(system.target(f"/proc/{pid}/fd/{handle}"))
-            if inode:
-                found.setdefault(inode, pid)
-    return found
 
 
 def _held(port: int, pid: int, system: System, *, docker: bool) -> HeldPort:
@@ -146,8 +119,7 @@ def _own_unit(groups: str, pid: int, system: System) -> str:
     if not found:
         return ""
     text = system.read(f"{UNITS}/{found[1]}.service") or ""
-    written = re.search(r"^# Written by llamaherd", text, re.MULTILINE)
-    return found[1] if written or "LLAMAHERD_SPEC" in (process_environment(str(pid), system) or {}) else ""
+    return found[1] if is_marked(text) or "LLAMAHERD_SPEC" in (process_environment(str(pid), system) or {}) else ""
 
 
 def _container(port: int, inside: str, system: System) -> str:
@@ -159,13 +131,9 @@ def _container(port: int, inside: str, system: System) -> str:
     return ended.out.partition("\n")[0].lstrip("/")
 
 
-def inspect(given: InspectServersInput, system: System) -> InspectedServers:
+def inspect(given: InspectServersInput, system: System, probes: Probes = PROBES) -> InspectedServers:
     """Inspect the servers of a host. Raise UnknownStateError where systemd or Docker do not respond."""
-    return inspect_servers(given, system, RealProbes())
-
-
-def inspect_servers(given: InspectServersInput, system: System, probes: Probes) -> InspectedServers:
-    """Inspect the servers of a host. Units, containers and files wait for other programs, so each has a thread."""
+    # Units, containers and files wait for other programs, so each has a thread.
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         closed = pool.submit(find_closed, given, system)
         in_docker = pool.submit(inspect_containers, given, system, probes)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from llamaherd.layout import KEPT, PROJECTS, REFUSED, UNITS, beside_of, probation_of
 from llamaherd.onhost.files import WrittenFile
-from llamaherd.onhost.servers import ContainerState, Holder, ServingState, UnitState
+from llamaherd.onhost.servers import ContainerState, Holder, NeededGpu, ServingState, UnitState
 
 Kind = Literal["unit", "container"]
 ProofQuestion = Mapping[str, object]
@@ -86,15 +86,6 @@ class Server:
 
 
 @dataclass(frozen=True)
-class GpuNeed:
-    """Bytes that must be free on a GPU, which `at` identifies: an index, a PCI address or a UUID."""
-
-    name: str
-    at: str
-    need: int
-
-
-@dataclass(frozen=True)
 class ArgumentCheck:
     """A built engine that reads a server's arguments before anything is stopped."""
 
@@ -127,7 +118,7 @@ class CandidateInput:
     files: tuple[WrittenFile, ...]
     question: ProofQuestion = field(repr=False)
     ram: int
-    gpus: tuple[GpuNeed, ...]
+    gpus: tuple[NeededGpu, ...]
     listen: str
     for_others: bool
     rule: str
@@ -166,7 +157,7 @@ class Room:
     """Bytes that must be free while other servers run."""
 
     ram: int
-    gpus: tuple[GpuNeed, ...]
+    gpus: tuple[NeededGpu, ...]
 
 
 @dataclass(frozen=True)
@@ -191,7 +182,7 @@ class SwitchInput:
     paused: bool = False
     arguments: tuple[ArgumentCheck, ...] = ()
     container: ContainerCheck | None = None
-    needs_gpus: tuple[GpuNeed, ...] = ()
+    needs_gpus: tuple[NeededGpu, ...] = ()
     needs_ram: int = 0
     leaving: tuple[str, ...] = ()
     """Services that are stopped before it starts: what they hold counts as free."""

@@ -22,6 +22,7 @@ ROOT = Path("/")
 Address = IPv4Address | IPv6Address
 
 _MOST_PORT = 65535
+_LISTENS = "0A"
 
 _UNSPECIFIED = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 """Where a server that listens on all addresses of a kind is reached from its own host."""
@@ -64,6 +65,36 @@ def _stat(pid: str, root: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
+class ListeningSocket:
+    """A TCP socket of this host that listens; `address` is in the kernel's words."""
+
+    address: str
+    port: int
+    inode: str
+
+
+def listening_sockets(system: System) -> Iterator[ListeningSocket]:
+    """Yield the TCP sockets that listen."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in (system.read(table, _MOST_RECORD) or "").split("\n"):
+            words = line.split()
+            if len(words) > 9 and words[3] == _LISTENS:
+                address, _, port = words[1].partition(":")
+                yield ListeningSocket(address, int(port, 16), words[9])
+
+
+def socket_owners(inodes: Iterable[str], system: System) -> dict[str, int]:
+    """Return the first process that has each socket open."""
+    found: dict[str, int] = {}
+    links = {f"socket:[{inode}]": inode for inode in inodes}
+    for pid in sorted(int(name) for name in system.names("/proc") if name.isdecimal()) if links else ():
+        for handle in system.names(f"/proc/{pid}/fd"):
+            if inode := links.get(system.target(f"/proc/{pid}/fd/{handle}")):
+                found.setdefault(inode, pid)
+    return found
+
+
+@dataclass(frozen=True)
 class Load:
     """Ticks of the kernel: those of all processors since the boot, and those computed for other processes."""
 
@@ -98,7 +129,7 @@ def listening_addresses(pids: Iterable[str], root: Path) -> set[tuple[Address, i
         with suppress(OSError):
             for line in (root / "proc/self/net" / table).read_text(encoding="utf-8").splitlines()[1:]:
                 words = line.split()
-                if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
+                if words[3] == _LISTENS and f"socket:[{words[9]}]" in sockets:
                     address, _, port = words[1].partition(":")
                     found.add((_kernel_address(address), int(port, 16)))
     return found

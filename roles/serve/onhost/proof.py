@@ -33,8 +33,8 @@ from roles.serve.onhost.session import (
 )
 from roles.serve.onhost.speed import (
     GOOD,
-    How,
     Proof,
+    ProofInput,
     draft_problem,
     judge_restored,
     judge_speed,
@@ -466,46 +466,24 @@ CHAT_STEPS = (
 LAST = ProofStep("its health", _try_health)
 
 
-__all__ = ["NO_RESPONSE", "RESPONDS", "WRONG", "How", "Limits", "Proof", "probe", "prove"]
-
-
-def prove(
-    question: Mapping[str, object],
-    *,
-    key: str | None,
-    speeds: str,
-    how: How,
-    seconds: float,
-    short: bool,
-    pids: Sequence[str],
-    other: Mapping[str, object] | None = None,
-    slow: float = 0.0,
-    report: Callable[[str], None],
-    limits: Limits = LIMITS,
-    root: Path = ROOT,
-) -> Proof:
-    """Prove a server after a switch, and return how that ended.
-
-    `key` is the text of its key, None where it has none. `speeds` is the text of the file of known speeds. `seconds`
-    are left for its load. `short`: it was proved side by side a moment ago, so that a prompt and a stream are enough;
-    so they are for a restored one. `pids` are its processes. `other` is the question of the server that runs side by
-    side with it. `slow` is `Proof.slow` of the server that a restored one replaces.
-    """
+def prove(given: ProofInput, report: Callable[[str], None], *, limits: Limits = LIMITS, root: Path = ROOT) -> Proof:
+    """Prove a server after a switch, and return how that ended."""
     try:
-        server = parse_declared(question, key, pids)
-        beside = None if other is None else parse_declared(other, key)
+        server = parse_declared(given.question, given.key, given.pids)
+        beside = None if given.other is None else parse_declared(given.other, given.key)
     except DocumentError as error:
         return Proof("bad", f"what its proof compares cannot be read: {error}")
-    first_end = time.monotonic() + min(max(limits.first, seconds), server.seconds)
+    first_end = time.monotonic() + min(max(limits.first, given.seconds), server.seconds)
     session = Session(server, first_end, limits, report, beside, root)
     try:
         with closing(session.connection):
-            return _prove(session, first_end + limits.later, speeds, how, short or how == "back", slow)
+            return _prove(session, first_end + limits.later, given)
     except NotServingError as error:
         return Proof("bad", str(error))
 
 
-def _prove(session: Session, end: float, speeds: str, how: How, short: bool, slow: float) -> Proof:
+def _prove(session: Session, end: float, given: ProofInput) -> Proof:
+    short = given.short or given.how == "back"  # a restored server is proved in short, too
     if step := WITHOUT_PROMPTS.get(session.server.kind):
         step.run(session)
         session.deadline, session.began = end, time.monotonic()
@@ -520,10 +498,14 @@ def _prove(session: Session, end: float, speeds: str, how: How, short: bool, slo
         try_stream(session)
     else:
         run_steps(session, (*STEPS, *CHAT_STEPS, LAST))
-    if how == "beside":
-        return GOOD
-    known = parse_speeds(speeds)
-    return judge_restored(session, first, known, slow) if how == "back" else judge_speed(session, first, known, how)
+    known = parse_speeds(given.speeds)
+    match given.how:
+        case "beside":
+            return GOOD
+        case "back":
+            return judge_restored(session, first, known, given.slow)
+        case how:
+            return judge_speed(session, first, known, how)
 
 
 def probe(

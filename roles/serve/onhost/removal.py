@@ -11,11 +11,11 @@ from llamaherd.onhost.files import cannot_write
 from llamaherd.onhost.services import locked
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
-from roles.serve.onhost.backends import ContainerBackend, UnitBackend, forget_server
+from roles.serve.onhost.backends import ContainerBackend, forget, stop_both
 from roles.serve.onhost.kept import read_key, read_question, read_version, write_refused
 from roles.serve.onhost.model import KeyRemovalInput, RefusalInput, RemovalInput, ReplacedServer, SwitchInput
 from roles.serve.onhost.pause_timer import end_pause
-from roles.serve.onhost.tools import RealTools, Tools
+from roles.serve.onhost.tools import TOOLS, Tools
 
 LOAD_SECONDS = 7200
 """The most that one of them may take to load: how long it took is not known any more."""
@@ -59,8 +59,7 @@ def _step_aside(system: System, each: ReplacedServer, why: str, tools: Tools, dr
         system.write(each.mark, "")
     except OSError as error:
         raise FailedError(f"cannot write {each.mark} ({error.strerror}), so {each.service} was not stopped") from error
-    UnitBackend(system).stop(each.service)
-    ContainerBackend(system).stop(each.service)
+    stop_both(system, each.service)
     tools.let_in(system)
 
 
@@ -102,19 +101,14 @@ def let_go(system: System, replaced: Sequence[ReplacedServer]) -> None:
                 system.remove(each.mark)
 
 
-def remove(given: RemovalInput, system: System) -> None:
+def remove(given: RemovalInput, system: System, tools: Tools = TOOLS) -> None:
     """Drain a server, stop it and remove what is its own. Raise FailedError where its account is still in use."""
-    run_removal(given, system, RealTools())
-
-
-def run_removal(given: RemovalInput, system: System, tools: Tools) -> None:
-    """Remove a server; see `remove`."""
     kept = f"{KEPT}/{given.service}"
     with locked(system, f"removing {given.name}"):
         drain_kept(system, kept, tools, given.drain_seconds)
         if given.key:
             end_pause(given.name, given.service, system)
-        done = forget_server(system, given.name, given.service, given.user, unit=given.unit, container=given.container)
+        done = forget(system, given, unit=given.unit, container=given.container)
         tools.let_in(system)
         if not done:
             raise FailedError(

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from llamaherd.onhost.document import DocumentError, decode
+from roles.serve.onhost.model import ProofQuestion
 from roles.serve.onhost.processes import Load, read_load
 from roles.serve.onhost.session import NO_CHAT, Session
 from roles.serve.onhost.wire import DeclaredServer, NotServingError
@@ -48,6 +49,30 @@ class Proof:
 
 
 GOOD = Proof("good")
+
+
+@dataclass(frozen=True)
+class ProofInput:
+    """One proof: what is declared of the server, and what is known of it.
+
+    `key` is the text of its key, None where it has none. `seconds` are left for its load. `pids` are its processes.
+    """
+
+    question: ProofQuestion
+    key: str | None
+    how: How
+    seconds: float
+    pids: Sequence[str]
+    speeds: str = ""
+    """The text of the file of known speeds."""
+    short: bool = False
+    """Whether it was proved side by side a moment ago, so that a prompt and a stream are enough."""
+    other: ProofQuestion | None = None
+    """The question of the server that runs side by side with it."""
+    slow: float = 0.0
+    """`Proof.slow` of the server that a restored one replaces."""
+    direct: bool = False
+    """Whether new connections are led to another server, so that those of the proof must not be."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,14 @@ from roles.serve.onhost.backends import (
     processes,
     start_version,
 )
-from roles.serve.onhost.candidate import Candidate, check_arguments, check_container, check_room, check_unchanged
+from roles.serve.onhost.candidate import (
+    Candidate,
+    check_arguments,
+    check_container,
+    check_name,
+    check_room,
+    check_unchanged,
+)
 from roles.serve.onhost.kept import (
     Version,
     clear_untried,
@@ -48,9 +55,9 @@ from roles.serve.onhost.kept import (
 from roles.serve.onhost.model import SwitchInput
 from roles.serve.onhost.probation import start_probation
 from roles.serve.onhost.removal import any_serves, drain_kept, let_go, make_room, restore_replaced
-from roles.serve.onhost.speed import How, Proof, parse_speeds
+from roles.serve.onhost.speed import How, Proof, ProofInput, parse_speeds
 from roles.serve.onhost.states import ENDS, STEPS, Outcome, State
-from roles.serve.onhost.tools import RealTools, Tools
+from roles.serve.onhost.tools import TOOLS, Tools
 
 FAULT_HELP = "that is a fault in llamaherd: please report it with the lines above"
 RETRY = "change what the lines above name, or `herd up --retry` to try the same again"
@@ -59,16 +66,11 @@ HOST_IS_SLOW = (
 )
 
 
-def switch(given: SwitchInput, system: System) -> None:
+def switch(given: SwitchInput, system: System, tools: Tools = TOOLS) -> None:
     """Switch one server. Raise FailedError with what serves instead if the new version does not."""
-    run_switch(given, system, RealTools())
-
-
-def run_switch(given: SwitchInput, system: System, tools: Tools) -> State:
-    """Switch one server, and return the state in which that ended. Raise FailedError as `switch` does."""
     # Two runs at once would restart each other's servers.
     with locked(system, f"starting {given.server.service}"):
-        return Switch(given, system, tools).run()
+        Switch(given, system, tools).run()
 
 
 class Switch:
@@ -181,6 +183,7 @@ class Switch:
     def check(self) -> Outcome:
         """Check all that can be checked while the old version serves."""
         given, system = self.given, self.system
+        check_name(system, self.server)
         if self.server.kind == "unit":
             # Another run may have moved it to a container meanwhile, and have removed its account.
             if not ensure_account(system, self.server.user):
@@ -380,19 +383,18 @@ class Switch:
         server, system = self.server, self.system
         last = read_version(system, server.kept)
         how: How = "" if last and last.spec == server.spec else "any" if self.given.any_speed else "judge"
-        return self.tools.prove(
+        given = ProofInput(
             server.question,
             key=read_key(system, server.question),
-            speeds=(system.read(last.path("speeds")) or "") if last else "",
             how=how,
             seconds=self.began + server.start_seconds - system.now(),
-            short=self.candidate.proved,
             pids=processes(system, server.service),
+            speeds=(system.read(last.path("speeds")) or "") if last else "",
+            short=self.candidate.proved,
             other=self.given.candidate.question if self.candidate.proved and self.given.candidate else None,
-            slow=0.0,
             direct=self.candidate.leads,
-            system=system,
         )
+        return self.tools.prove(given, system)
 
     def accept(self) -> Outcome:
         """Keep the new version: from here on it is the one that is restored. The previous one stays on probation."""
@@ -535,19 +537,17 @@ def start_previous(
     question = read_question(system, last)
     if question is None:
         return None, False
-    proof = tools.prove(
+    given = ProofInput(
         question,
         key=read_key(system, question, last),
-        speeds=system.read(last.path("speeds")) or "",
         how="back",
         seconds=began + last.seconds - system.now(),
-        short=True,
         pids=processes(system, service),
-        other=None,
+        speeds=system.read(last.path("speeds")) or "",
         slow=slow,
         direct=direct,
-        system=system,
     )
+    proof = tools.prove(given, system)
     if proof.outcome == "bad":
         return proof.why, False
     host_is_slow = bool(slow and proof.speeds)

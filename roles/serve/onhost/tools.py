@@ -1,4 +1,4 @@
-"""The tools of a switch: drain a server, redirect connections, check free memory. Tests replace `Tools`."""
+"""The tools of a switch: drain a server, redirect connections, check free memory."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from llamaherd.layout import DIRECT_GROUP
 from llamaherd.onhost.document import DocumentError
+from llamaherd.onhost.servers import NeededGpu
 from llamaherd.onhost.system import System
-from roles.serve.onhost.model import CandidateInput, GpuNeed, ProofQuestion, Room
+from roles.serve.onhost.model import CandidateInput, ProofQuestion, Room
 from roles.serve.onhost.processes import ROOT, every_process, process_family, valid_pids
 from roles.serve.onhost.proof import prove
-from roles.serve.onhost.speed import How, Proof
+from roles.serve.onhost.speed import Proof, ProofInput
 from roles.serve.onhost.wire import DeclaredServer, direct_group, parse_declared, requests_in_flight
 
 NFT = "/usr/sbin/nft"
@@ -164,7 +164,7 @@ def gb(size: float) -> str:
 # Once the processes of a server have ended.
 
 
-def lacks_gpus(needs: Sequence[GpuNeed], pids: Iterable[str], *, system: System, root: Path = ROOT) -> str:
+def lacks_gpus(needs: Sequence[NeededGpu], pids: Iterable[str], *, system: System, root: Path = ROOT) -> str:
     """Return which GPU lacks memory once these processes have ended; empty where that is not certain."""
     try:
         if "microsoft" in (root / "proc/sys/kernel/osrelease").read_text(encoding="utf-8").lower():
@@ -199,7 +199,9 @@ def _output(system: System, argv: Sequence[str]) -> str:
     return ended.out
 
 
-def _lacks_gpu(need: GpuNeed, gpus: Sequence[Gpu], apps: Sequence[Sequence[str]], ending: set[str], root: Path) -> str:
+def _lacks_gpu(
+    need: NeededGpu, gpus: Sequence[Gpu], apps: Sequence[Sequence[str]], ending: set[str], root: Path
+) -> str:
     """Return what a GPU lacks, if anything. Raise ValueError where a number is none."""
     gpu = _find_gpu(need.at, gpus)
     if gpu is None:
@@ -336,7 +338,7 @@ def _name(pid: str, root: Path) -> str:
 
 def lacks_room(
     ram: int,
-    gpus: Sequence[GpuNeed],
+    gpus: Sequence[NeededGpu],
     *,
     listen: str,
     port: int | None,
@@ -384,7 +386,7 @@ def _lacks_free_ram(need: int, root: Path) -> str:
     return f"{gb(free)} of RAM are free, and it takes {gb(need)} with what the system needs" if free < need else ""
 
 
-def _lacks_free_gpus(needs: Sequence[GpuNeed], system: System) -> str:
+def _lacks_free_gpus(needs: Sequence[NeededGpu], system: System) -> str:
     gpus = _gpus(system) if needs else []
     for each in needs:
         gpu = _find_gpu(each.at, gpus)
@@ -395,83 +397,16 @@ def _lacks_free_gpus(needs: Sequence[GpuNeed], system: System) -> str:
     return ""
 
 
-class Tools(Protocol):
-    """The parts of a switch that query the server, the GPUs and the firewall."""
+class Tools:
+    """The parts of a switch that query the server, the GPUs and the firewall. Tests replace them."""
 
-    def prove(
-        self,
-        question: ProofQuestion,
-        *,
-        key: str | None,
-        speeds: str,
-        how: How,
-        seconds: float,
-        short: bool,
-        pids: Sequence[str],
-        other: ProofQuestion | None,
-        slow: float,
-        direct: bool,
-        system: System,
-    ) -> Proof:
+    def prove(self, given: ProofInput, system: System) -> Proof:
         """Prove that a server serves as declared."""
+        with direct_group(DIRECT_GROUP) if given.direct else nullcontext():
+            return prove(given, system.report)
 
     def drain(self, question: ProofQuestion, *, key: str | None, seconds: int, led: bool, system: System) -> None:
         """Wait for the requests in flight, and refuse new connections for a moment."""
-
-    def let_in(self, system: System) -> None:
-        """Accept connections again."""
-
-    def lead(self, server: str, candidate: CandidateInput, system: System) -> bool:
-        """Redirect new connections to the candidate. Return whether that succeeded."""
-
-    def lead_back(self, server: str, system: System, *, end: bool) -> None:
-        """Redirect new connections to the server itself again; with `end`, remove the redirection."""
-
-    def lacks_gpus(self, system: System, needs: Sequence[GpuNeed], pids: Sequence[str]) -> str:
-        """Return what GPUs lack once processes have ended; empty where nothing."""
-
-    def lacks_ram(self, system: System, need: int, own: Sequence[str], others: Sequence[str]) -> str:
-        """Return what RAM lacks once processes have ended; empty where nothing."""
-
-    def lacks_room(self, system: System, room: Room, candidate: CandidateInput | None) -> str:
-        """Return what lacks for a second server; empty where nothing."""
-
-
-class RealTools:
-    """See Tools."""
-
-    def prove(
-        self,
-        question: ProofQuestion,
-        *,
-        key: str | None,
-        speeds: str,
-        how: How,
-        seconds: float,
-        short: bool,
-        pids: Sequence[str],
-        other: ProofQuestion | None,
-        slow: float,
-        direct: bool,
-        system: System,
-    ) -> Proof:
-        """Prove a server by HTTP."""
-        with direct_group(DIRECT_GROUP) if direct else nullcontext():
-            return prove(
-                question,
-                key=key,
-                speeds=speeds,
-                how=how,
-                seconds=seconds,
-                short=short,
-                pids=pids,
-                other=other,
-                slow=slow,
-                report=system.report,
-            )
-
-    def drain(self, question: ProofQuestion, *, key: str | None, seconds: int, led: bool, system: System) -> None:
-        """Drain a server by its metrics."""
         with direct_group(DIRECT_GROUP) if led else nullcontext():
             drain(question, key=key, seconds=seconds, group=DIRECT_GROUP, led=led, system=system)
 
@@ -480,27 +415,27 @@ class RealTools:
         let_in(system)
 
     def lead(self, server: str, candidate: CandidateInput, system: System) -> bool:
-        """Redirect new connections by nftables."""
+        """Redirect new connections to the candidate by nftables. Return whether that succeeded."""
         ended = system.run(["id", "-g", candidate.group])
         own = ended.out.strip() if ended.ok else candidate.group
         text = _REDIRECT_TABLE.format(name=server, groups=f"{DIRECT_GROUP}, {own}", rule=candidate.rule)
         return system.run([NFT, "-f", "-"], text=text).ok
 
     def lead_back(self, server: str, system: System, *, end: bool) -> None:
-        """End the redirection of new connections."""
+        """Redirect new connections to the server itself again; with `end`, remove the redirection."""
         system.run([NFT, "delete" if end else "flush", "table", "inet", server])
 
-    def lacks_gpus(self, system: System, needs: Sequence[GpuNeed], pids: Sequence[str]) -> str:
-        """Query nvidia-smi."""
+    def lacks_gpus(self, system: System, needs: Sequence[NeededGpu], pids: Sequence[str]) -> str:
+        """Return what GPUs lack once processes have ended; empty where nothing."""
         return lacks_gpus(needs, pids, system=system)
 
     def lacks_ram(self, system: System, need: int, own: Sequence[str], others: Sequence[str]) -> str:
-        """Read /proc."""
+        """Return what RAM lacks once processes have ended; empty where nothing."""
         del system
         return lacks_ram(need, own, others)
 
     def lacks_room(self, system: System, room: Room, candidate: CandidateInput | None) -> str:
-        """Query the host for memory, a port and nftables."""
+        """Return what lacks for a second server; empty where nothing."""
         return lacks_room(
             room.ram,
             room.gpus,
@@ -509,3 +444,6 @@ class RealTools:
             for_others=bool(candidate and candidate.for_others),
             system=system,
         )
+
+
+TOOLS = Tools()

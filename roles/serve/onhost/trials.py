@@ -20,9 +20,9 @@ from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.undo import Guard, start_guard, stop_guard
 from llamaherd.onhost.verbs import Verb
 from roles.serve.onhost.backends import UnitBackend, processes
-from roles.serve.onhost.model import GpuNeed, Room
+from roles.serve.onhost.model import Room
 from roles.serve.onhost.removal import drain_kept
-from roles.serve.onhost.tools import RealTools, Tools
+from roles.serve.onhost.tools import TOOLS, Tools
 
 _LOCK_SECONDS = 5
 LOAD_SECONDS = 2 * 7200
@@ -35,13 +35,8 @@ _WHY = {"oom-kill": "the system ended it for lack of RAM; ", "timeout": "it took
 """Words for the result of a unit, as systemd reports it."""
 
 
-def run(given: TrialsInput, system: System) -> None:
+def run(given: TrialsInput, system: System, tools: Tools = TOOLS) -> None:
     """Run servers for trial until the connection ends, and restore the declared ones. Raise FailedError."""
-    run_trials(given, system, RealTools())
-
-
-def run_trials(given: TrialsInput, system: System, tools: Tools) -> None:
-    """Run servers for trial with these tools; see `run`."""
     host = system.lock("host", LOCK_WAIT, f"measuring {given.name}")
     with exit_by_signals(), heartbeat(system), host:
         # A guard of an earlier measurement may still run: it restores the declared servers now.
@@ -83,7 +78,7 @@ def _serving(given: TrialsInput, system: System) -> tuple[str, ...]:
 def _require_room(given: TrialsInput, system: System, tools: Tools) -> None:
     """Raise FailedError if another process holds memory that a trial needs. Nothing is stopped before this check."""
     for each in given.servers:
-        needs = tuple(GpuNeed(gpu.name, gpu.at, gpu.need) for gpu in each.gpus)
+        needs = each.gpus
         if not given.stops:
             if lacking := tools.lacks_room(system, Room(each.ram, needs), None):
                 raise FailedError(

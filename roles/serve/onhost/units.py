@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from llamaherd.layout import UNITS
+from llamaherd.layout import KEPT, UNITS
 from llamaherd.onhost.clients import query_systemctl
 from llamaherd.onhost.files import as_text, resolve
 from llamaherd.onhost.servers import ServingState, UnitState
-from llamaherd.onhost.system import System
+from llamaherd.onhost.system import FailedError, System
 from roles.serve.onhost.model import PlannedUnit, Probed, ServerStates
 from roles.serve.onhost.processes import (
     UNIT_RECORDS,
@@ -52,7 +52,34 @@ _PROPERTIES = (
 _EVERY = "llama-*.service"
 _NAME = re.compile(r"llama-.*\.service")
 _MARK = re.compile(r"^# Written by llamaherd", re.MULTILINE)
+_SPEC = "LLAMAHERD_SPEC"
+"""The variable with the spec, which a unit of llamaherd sets also where its mark was edited away."""
 _START = re.compile(r"^ExecStart=.* --port ([0-9]+)", re.MULTILINE)
+
+
+def is_marked(text: str) -> bool:
+    """Return whether llamaherd wrote this unit."""
+    return _MARK.search(text) is not None
+
+
+def find_other_unit(service: str, system: System) -> str:
+    """Return the unit file of this name that llamaherd did not write; empty if there is none.
+
+    A server that llamaherd has run before is its own, whatever the file contains now.
+    """
+    path = f"{UNITS}/{service}.service"
+    text = system.read(path) or ""
+    ours = not text.strip() or is_marked(text) or _SPEC in text or system.entry(f"{KEPT}/{service}")
+    return "" if ours else path
+
+
+def other_unit_error(service: str, path: str) -> FailedError:
+    """Return why a unit of another program keeps a server from starting."""
+    return FailedError(
+        f"{service} is left as it is: {path} exists, and `herd` did not write it",
+        f"give the instance another name, or disable that unit: `systemctl disable --now {service}.service && "
+        f"mv {path} {path}.old`; then run `herd up` again",
+    )
 
 
 def foreign_files(unit: str, system: System) -> tuple[str, ...]:
@@ -89,7 +116,8 @@ def inspect_units(planned: Sequence[PlannedUnit], system: System) -> ServerState
     by_name = {f"{each.service}.service": each for each in planned}
     for name, unit in by_name.items():
         foreign, shared = foreign_files(name, system), shared_drop_ins(unit.drop_ins, system)
-        found.serving[unit.service] = ServingState(foreign=foreign, shared=shared)
+        other = find_other_unit(unit.service, system)
+        found.serving[unit.service] = ServingState(foreign=foreign, other_unit=other, shared=shared)
     for name, shown in _shown_units(system):
         pid = valid_pid(shown.get("MainPID", ""))
         state, address = _unit_state(name, pid, shown, system)
@@ -106,9 +134,9 @@ def inspect_units(planned: Sequence[PlannedUnit], system: System) -> ServerState
 def _unit_state(name: str, pid: str, shown: Mapping[str, str], system: System) -> tuple[UnitState | None, str]:
     """Return the state of a unit, and the address that its process was given; None where it is none of ours."""
     words = process_arguments(pid, system) if pid else []
-    spec = ((process_environment(pid, system) or {}) if pid else {}).get("LLAMAHERD_SPEC", "")
+    spec = ((process_environment(pid, system) or {}) if pid else {}).get(_SPEC, "")
     text = system.read(f"{UNITS}/{name}") or ""
-    if not spec and not _MARK.search(text):
+    if not spec and not is_marked(text):
         return None, ""
     start = None if pid else _START.search(text)
     state = UnitState(
@@ -144,6 +172,7 @@ def _inspect_process(
         process,
         changed=changed_since(record, state.run, own, unit.inputs, system),
         foreign=before.foreign,
+        other_unit=before.other_unit,
         shared=before.shared,
     )
     if state.active == "active" and state.port is not None:

@@ -16,8 +16,10 @@ from llamaherd.onhost.clients import query_docker, query_systemctl
 from llamaherd.onhost.files import as_text, resolve
 from llamaherd.onhost.pauses import left_of
 from llamaherd.onhost.services import show_units
+from llamaherd.onhost.status import sleeps
 from llamaherd.onhost.system import TIMED_OUT, Entry, System, UnknownStateError
 from llamaherd.onhost.verbs import Verb
+from roles.serve.onhost.containers import set_limits
 from roles.serve.onhost.model import (
     Access,
     ContainerFound,
@@ -38,6 +40,7 @@ from roles.serve.onhost.model import (
     VerifiedServers,
     VerifyServersInput,
 )
+from roles.serve.onhost.processes import listening_sockets, socket_owners
 from roles.serve.onhost.proof import (
     CALLED,
     FORMED,
@@ -114,8 +117,6 @@ _PROBES = {
 
 _MOST = 100
 """Programs that are returned."""
-_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
-_LISTENS = "0A"
 _LOOPBACK = re.compile("[0-9A-F]*7F|0+1000000")
 """127.0.0.0/8, also in an address of IPv6, and ::1: in words of 32 bits, as x86 and ARM write them."""
 _GROUP = re.compile(r"^(?:0:|1:name=systemd):.*/([^/\n]+)$", re.MULTILINE)
@@ -165,46 +166,19 @@ Prober = Callable[[Mapping[str, object], "str | None"], tuple[ProbeResult, ...]]
 """Probes a server by what is declared of it, and by its key."""
 
 
-@dataclass(frozen=True)
-class _Socket:
-    address: str
-    port: int
-    inode: str
-
-
 def find_listening(system: System) -> tuple[Listening, ...]:
     """Return each program that listens for other hosts, by port."""
-    sockets = [each for each in _sockets(system) if not _LOOPBACK.fullmatch(each.address)]
-    pids = _owners({each.inode for each in sockets}, system)
+    sockets = [each for each in listening_sockets(system) if not _LOOPBACK.fullmatch(each.address)]
+    pids = socket_owners({each.inode for each in sockets}, system)
     held = sorted({(each.port, pids.get(each.inode, 0)) for each in sockets})
     return tuple(_listening(port, pid, system) for port, pid in held[:_MOST])
 
 
 def find_holder(port: int, system: System) -> str:
     """Return the process that listens at a port, as `python3 (process 7)`; empty if none is found."""
-    inodes = {each.inode for each in _sockets(system) if each.port == port}
-    pid = min(_owners(inodes, system).values(), default=0)
+    inodes = {each.inode for each in listening_sockets(system) if each.port == port}
+    pid = min(socket_owners(inodes, system).values(), default=0)
     return f"{_program(pid, system)} (process {pid})" if pid else ""
-
-
-def _sockets(system: System) -> Iterator[_Socket]:
-    for table in _TABLES:
-        for line in (system.read(table) or "").splitlines()[1:]:
-            words = line.split()
-            if len(words) > 9 and words[3] == _LISTENS:
-                address, _, port = words[1].partition(":")
-                yield _Socket(address, int(port, 16), words[9])
-
-
-def _owners(inodes: Collection[str], system: System) -> dict[str, int]:
-    """Return the first process that has each socket open."""
-    found: dict[str, int] = {}
-    links = {f"socket:[{inode}]": inode for inode in inodes}
-    for pid in sorted(int(name) for name in system.names("/proc") if name.isdecimal()) if links else ():
-        for handle in system.names(f"/proc/{pid}/fd"):
-            if inode := links.get(system.target(f"/proc/{pid}/fd/{handle}")):
-                found.setdefault(inode, pid)
-    return found
 
 
 def _program(pid: int, system: System) -> str:
@@ -226,7 +200,7 @@ def send_requests(server: str, given: Requests, system: System, probe: Prober = 
     keyless = _request(given.keyless_url, "", system) if given.keyless_url else ""
     models = _request(given.models_url, header, system)
     props = {server: _request(given.props_url, header, system)} if given.props_url else {}
-    if sleeps(props.get(server, "")):
+    if sleeps(props.get(server, "").rpartition("\n")[0]):
         # This request loads the model. The probes below have no time for that.
         _request(urljoin(given.props_url, "slots"), header, system, seconds=given.chat_seconds)
     chats, probes = {}, {}
@@ -238,16 +212,6 @@ def send_requests(server: str, given: Requests, system: System, probe: Prober = 
         if not each.body or chats[each.name].endswith(_SUCCEEDED):
             probes[each.name] = probe(each.question, key)
     return Responses(health, keyless, models, props, chats, probes)
-
-
-def sleeps(props: str) -> bool:
-    """Return whether a server reports that it has unloaded its model, by what curl printed of its props."""
-    body = props.rpartition("\n")[0]
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and found.get("is_sleeping") is True
 
 
 def _key(key_file: str, system: System) -> str | None:
@@ -371,7 +335,7 @@ def _read_container(shown: Mapping[str, Any], limits: Sequence[str]) -> Containe
         image=str(shown["Image"]),
         config_files=str(labels.get("com.docker.compose.project.config_files", "")),
         user=str(shown["User"]),
-        limits={name: text for name in limits if (text := _limit(host, name))},
+        limits=set_limits(host, limits),
         mounts=tuple(
             Mount(str(each["Source"]), bool(each["RW"])) for each in shown["Mounts"] or () if each["Type"] == "bind"
         ),
@@ -384,14 +348,6 @@ def _read_container(shown: Mapping[str, Any], limits: Sequence[str]) -> Containe
         dropped=tuple(map(str, host["CapDrop"] or ())),
         security=tuple(map(str, host["SecurityOpt"] or ())),
     )
-
-
-def _limit(host: Mapping[str, Any], name: str) -> str:
-    """Return a limit of a container; empty if it has none."""
-    value: Any = host
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return "" if value in (None, "", 0, -1) else str(value)
 
 
 def _image(planned: PlannedImage, system: System) -> ImageFound:

@@ -8,8 +8,8 @@ import pytest
 
 from llamaherd.onhost.servers import UnitState
 from llamaherd.onhost.system import FailedError
-from roles.serve.changes import unit_changes
-from roles.serve.onhost.switch import run_switch
+from roles.serve.changes import server_changes
+from roles.serve.onhost.switch import switch as run_switch
 from tests.support.ours import parse_state
 from tests.support.played_host import File
 from tests.support.recording import recording, switch_of
@@ -26,7 +26,7 @@ CHAT = next(each for each in PLAN.instances if each.name == "chat")
 def test_one_that_was_stopped_is_started_by_what_was_inspected_alone(path: str, text: str | None) -> None:
     seen = parse_state(converged(PLAN, {"chat": KEY}))
     seen = updated(seen, units={CHAT.service: UnitState("inactive", "enabled", False, "", CHAT.spec)})
-    (change,) = unit_changes(CHAT, seen, KEY)
+    (change,) = server_changes(CHAT, seen, KEY)
     given = switch_of(change)
     texts = {CHAT.file.path: CHAT.file.text, str(CHAT.key_file): f"{KEY}\n"}
     assert given.unchanged == {each: hashlib.sha256(texts[each].encode()).hexdigest() for each in texts}

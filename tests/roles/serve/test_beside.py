@@ -16,7 +16,7 @@ from llamaherd.onhost.servers import ContainerState, ServingState, UnitState
 from llamaherd.plan import Estimate, Holds, InstancePlan, Plan
 from llamaherd.plan.backends import BACKENDS
 from roles.serve.blue_green import candidate_input, candidate_spec, fits_side_by_side, redirect_rule
-from roles.serve.changes import unit_changes
+from roles.serve.changes import server_changes
 from tests.support.ours import parse_state
 from tests.support.recording import switch_of
 from tests.support.rigs import KEY, converged, cpu_rig, planned
@@ -135,9 +135,9 @@ def test_no_candidate_where_a_key_is_written() -> None:
     instance, state = of(plan, CHAT), parse_state(converged(PLAN, {"chat": KEY}))
     candidate = candidate_input(plan, instance)
     state = updated(state, units={CHAT.service: replace(state.servers.units[CHAT.service], spec="other")})
-    (change,) = unit_changes(instance, state, KEY, candidate=candidate)
+    (change,) = server_changes(instance, state, KEY, candidate=candidate)
     assert switch_of(change).candidate == candidate
-    (change,) = unit_changes(instance, state, "another key", candidate=candidate)
+    (change,) = server_changes(instance, state, "another key", candidate=candidate)
     assert switch_of(change).candidate is None
 
 

@@ -15,7 +15,7 @@ from llamaherd.pipeline.plan import choose_parts
 from llamaherd.pipeline.preview import preview_changes
 from llamaherd.plan import Estimate, Grows, Holds, InstancePlan, Plan
 from roles import ROLES
-from roles.serve.changes import unit_changes
+from roles.serve.changes import server_changes
 from roles.serve.onhost.candidate import check_arguments
 from roles.serve.onhost.model import Responses, ServerFound, VerifiedServers
 from roles.serve.plan import largest_estimate
@@ -93,7 +93,7 @@ def test_a_name_of_a_file_that_no_preset_file_can_say_is_told() -> None:
 
 
 def test_the_engine_checks_the_arguments_of_each() -> None:
-    (change,) = unit_changes(CARD, HostState(), KEY)
+    (change,) = server_changes(CARD, HostState(), KEY)
     given = switch_of(change)
     front, one, two = given.arguments
     assert front.arguments == CARD.server.arguments

@@ -14,8 +14,8 @@ from llamaherd.plan import InstancePlan
 from roles.base import base_changes
 from roles.base.onhost import AccountsInput
 from roles.serve.onhost.model import RemovalInput
-from roles.serve.onhost.removal import run_removal
-from roles.serve.onhost.switch import run_switch
+from roles.serve.onhost.removal import remove as run_removal
+from roles.serve.onhost.switch import switch as run_switch
 from roles.serve.removal import removal_changes
 from roles.serve.state import ServeState
 from tests.support.drifts import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from llamaherd.onhost.servers import NeededGpu
 from llamaherd.plan import Estimate, Holds
-from roles.serve.onhost.model import GpuNeed
 from roles.serve.transaction import gpu_needs, ram_need
 from tests.support.rigs import gpu_rig, planned
 
@@ -27,6 +27,6 @@ def test_what_an_instance_needs_of_which_gpu() -> None:
         Holds(where=where, size=0, weights=5, kv=4, state=0, compute=3, draft=2, cuda=1) for where in (card.name, "RAM")
     )
     known = instance.model_copy(update={"memory": Estimate(source="arithmetic", holds=holds)})
-    assert gpu_needs(known) == [GpuNeed(card.name, card.at, 15)]
+    assert gpu_needs(known) == [NeededGpu(card.name, card.at, 15)]
     doubtful = known.model_copy(update={"memory": Estimate(source="arithmetic", holds=holds, doubts=("perhaps",))})
     assert gpu_needs(doubtful) == gpu_needs(instance.model_copy(update={"memory": None})) == []

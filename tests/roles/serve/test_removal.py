@@ -16,7 +16,7 @@ from llamaherd.role.changes import Change
 from llamaherd.role.role import Run
 from roles.serve import tasks
 from roles.serve.onhost.model import ReplacedServer, Room, SwitchInput
-from roles.serve.onhost.switch import run_switch
+from roles.serve.onhost.switch import switch as run_switch
 from roles.serve.removal import coming_instances, replaced_servers
 from roles.serve.transaction import attempt_identity
 from tests.support.ours import parse_state

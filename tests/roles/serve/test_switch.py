@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,9 +11,8 @@ from llamaherd.host.state import HostState
 from llamaherd.layout import GPU_CHECK, SET_ASIDE
 from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.plan import InstancePlan
-from llamaherd.role.changes import Change
-from roles.serve.changes import project_changes, unit_changes
-from roles.serve.onhost.switch import run_switch
+from roles.serve.changes import server_changes
+from roles.serve.onhost.switch import switch as run_switch
 from roles.serve.state import declared_limits
 from tests.support.drifts import (
     CHAT,
@@ -283,6 +281,14 @@ def test_a_drop_in_for_other_units_too_is_left_and_stops_this_one() -> None:
     assert switch(DRAFTER, seen_of(CPU, serving("llama-chat", shared=shared))) == []
 
 
+def test_a_unit_of_another_program_with_the_same_name_is_left_and_stops_this_one() -> None:
+    path = "/etc/systemd/system/llama-chat.service"
+    with pytest.raises(UserError) as error:
+        switch(CHAT, seen_of(CPU, serving("llama-chat", other_unit=path)))
+    assert error.value.message == f"llama-chat is left as it is: {path} exists, and `herd` did not write it"
+    assert f"systemctl disable --now llama-chat.service && mv {path} {path}.old" in error.value.help
+
+
 @pytest.mark.parametrize("instance", CPU.instances, ids=[each.name for each in CPU.instances])
 def test_arguments_are_checked_before_the_file_is_switched(instance: InstancePlan) -> None:
     (step,) = switch(instance, HostState())
@@ -324,8 +330,8 @@ def test_an_image_that_does_not_accept_its_arguments_leaves_the_old_server() -> 
     assert SMALL.file.path not in host.files
 
 
-@pytest.mark.parametrize(("name", "steps"), [("chat", unit_changes), ("drafter", project_changes)])
-def test_a_model_that_came_again_is_loaded_again(name: str, steps: Callable[..., list[Change]]) -> None:
+@pytest.mark.parametrize("name", ["chat", "drafter"])
+def test_a_model_that_came_again_is_loaded_again(name: str) -> None:
     (instance,) = (each for each in CPU.instances if each.name == name)
     seen = seen_of(CPU, changed(instance.service, instance.model_path))
-    assert steps(instance, seen, KEYS.get(name))
+    assert server_changes(instance, seen, KEYS.get(name))

@@ -14,10 +14,11 @@ from llamaherd.onhost.reservation import RunLockInput
 from llamaherd.onhost.server_control import ControlInput, ControlledServer, ControlResult, PauseEndInput
 from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.onhost.verbs import NoInput, find_verb
-from roles.serve.onhost.control import last_error, run_end, run_pause, run_resume, run_start, run_stop
+from roles.serve.onhost.control import end as run_end
+from roles.serve.onhost.control import last_error, pause, resume, start, stop
 from roles.serve.onhost.model import RemovalInput, Server
 from roles.serve.onhost.probation import start_probation
-from roles.serve.onhost.removal import run_removal
+from roles.serve.onhost.removal import remove as run_removal
 from tests.support.played_host import File, Killed, PlayedHost
 from tests.support.recording import recording
 from tests.support.rigs import cpu_rig, planned
@@ -72,17 +73,17 @@ def leftovers(made: PlayedHost) -> list[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_server_that_is_stopped_stays_stopped_over_a_boot_until_it_is_started(name: str) -> None:
     made = host(name)
-    done = run_stop(given(name), made, made).servers[name]
+    done = stop(given(name), made, made).servers[name]
     assert (done.changed, done.why) == (True, "")
     assert not serves(made, name)
     made.boot()
     assert not serves(made, name)
-    assert not run_stop(given(name), made, made).servers[name].changed
-    assert run_start(given(name), made, made).servers[name].changed
+    assert not stop(given(name), made, made).servers[name].changed
+    assert start(given(name), made, made).servers[name].changed
     assert serves(made, name)
     made.boot()
     assert serves(made, name)
-    assert not run_start(given(name), made, made).servers[name].changed
+    assert not start(given(name), made, made).servers[name].changed
     assert decided(made, PLAN, name) is None
     assert made.signed["run"] == "ann@desk"
 
@@ -90,7 +91,7 @@ def test_a_server_that_is_stopped_stays_stopped_over_a_boot_until_it_is_started(
 @pytest.mark.parametrize("name", NAMES)
 def test_up_starts_a_server_that_was_stopped(name: str) -> None:
     made = host(name)
-    run_stop(given(name), made, made)
+    stop(given(name), made, made)
     assert decided(made, PLAN, name) is not None
 
 
@@ -101,7 +102,7 @@ def test_a_restart_is_a_new_process(name: str) -> None:
     before = running[f"llama-{name}"].run
     away: list[int] = []
     made.seen = lambda now: away.append(now.steps) if not serves(now, name) else None
-    assert run_start(given(name, anew=True), made, made).servers[name].changed
+    assert start(given(name, anew=True), made, made).servers[name].changed
     assert away
     assert serves(made, name)
     if name == "chat":
@@ -111,9 +112,9 @@ def test_a_restart_is_a_new_process(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_failing_server_is_reported_with_its_own_last_error(name: str) -> None:
     made = host(name)
-    run_stop(given(name), made, made)
+    stop(given(name), made, made)
     made.fates[instance_of(PLAN, name).spec] = "does not load"
-    why = run_start(given(name), made, made).servers[name].why
+    why = start(given(name), made, made).servers[name].why
     assert why.startswith("it is not healthy after 0 s")
 
 
@@ -121,9 +122,7 @@ STOP = ["systemctl", "stop", "llama-chat.service"]
 
 
 @pytest.mark.parametrize("first", NAMES)
-@pytest.mark.parametrize(
-    "verb", [run_stop, run_pause, lambda *all: run_start(replace(given("chat"), anew=True), *all[1:])]
-)
+@pytest.mark.parametrize("verb", [stop, pause, lambda *all: start(replace(given("chat"), anew=True), *all[1:])])
 def test_a_stop_soon_after_an_update_ends_its_probation(verb: Verb, first: str) -> None:
     """Also where the server was changed together with another one, which the probation is named after."""
     made = recording(host("chat"))
@@ -140,7 +139,7 @@ def test_a_server_of_another_probation_is_not_its_end() -> None:
     made = recording(host("chat"))
     start_probation(made, [probed("drafter")])
     made.files["/run/llamaherd/probation/damaged.json"] = File('{"input": 7}')
-    run_stop(given("chat"), made, made)
+    stop(given("chat"), made, made)
     assert made.names("/run/llamaherd/probation") == ["damaged.json", "llama-drafter.json"]
 
 
@@ -148,13 +147,13 @@ def test_a_start_of_a_running_server_leaves_its_probation() -> None:
     made = recording(host("chat"))
     start_probation(made, [probed("chat")])
     made.done.clear()
-    assert not run_start(given("chat"), made, made).servers["chat"].changed
+    assert not start(given("chat"), made, made).servers["chat"].changed
     assert ["systemctl", "stop", "llamaherd-probation-chat.service"] not in made.done
 
 
 def test_a_server_that_had_to_be_killed_is_stopped_and_not_failed() -> None:
     made = recording(host("chat"))
-    run_stop(given("chat"), made, made)
+    stop(given("chat"), made, made)
     assert made.done.index(STOP) < made.done.index(["systemctl", "reset-failed", "llama-chat.service"])
 
 
@@ -189,7 +188,7 @@ def test_the_last_error_of_a_container_is_on_both_of_its_outputs() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_paused_server_starts_when_its_time_is_over(name: str) -> None:
     made = host(name)
-    assert run_pause(given(name), made, made).servers[name].changed
+    assert pause(given(name), made, made).servers[name].changed
     assert not serves(made, name)
     assert HOUR - 10 < left(made)[name] <= HOUR
     record = read_pause(f"llama-{name}", made)
@@ -213,7 +212,7 @@ def test_a_paused_server_starts_when_its_time_is_over(name: str) -> None:
 
 def test_the_timer_runs_this_program_with_an_input_that_it_reads() -> None:
     made = host("chat")
-    run_pause(given("chat"), made, made)
+    pause(given("chat"), made, made)
     folder = "/var/lib/llamaherd/paused/llama-chat"
     assert made.files[f"{folder}/program.pyz"].text == "the program"
     service = made.files["/etc/systemd/system/llamaherd-resume-chat.service"].text
@@ -226,28 +225,28 @@ def test_the_timer_runs_this_program_with_an_input_that_it_reads() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("verb", [run_resume, run_start])
+@pytest.mark.parametrize("verb", [resume, start])
 def test_a_pause_ends_early(name: str, verb: Verb) -> None:
     made = host(name)
-    run_pause(given(name), made, made)
+    pause(given(name), made, made)
     assert verb(given(name), made, made).servers[name].changed
     assert serves(made, name)
     assert (left(made), leftovers(made)) == ({}, [])
     assert f"llamaherd-resume-{name}.timer" not in made.enabled
-    assert not run_resume(given(name), made, made).servers[name].changed
+    assert not resume(given(name), made, made).servers[name].changed
 
 
 def test_a_paused_server_that_is_stopped_has_no_end_any_more() -> None:
     made = host("chat")
-    run_pause(given("chat"), made, made)
-    assert run_stop(given("chat"), made, made).servers["chat"].changed
+    pause(given("chat"), made, made)
+    assert stop(given("chat"), made, made).servers["chat"].changed
     assert (left(made), leftovers(made), serves(made, "chat")) == ({}, [], False)
 
 
 def test_a_pause_that_is_extended_ends_at_its_new_time() -> None:
     made = host("chat")
-    run_pause(given("chat"), made, made)
-    run_pause(given("chat", seconds=3 * HOUR), made, made)
+    pause(given("chat"), made, made)
+    pause(given("chat", seconds=3 * HOUR), made, made)
     made.time += HOUR
     run_end(PauseEndInput(server("chat")), made, made)
     assert not serves(made, "chat")
@@ -258,7 +257,7 @@ def test_a_pause_that_is_extended_ends_at_its_new_time() -> None:
 
 def test_a_server_that_fails_after_its_pause_is_down_and_not_paused() -> None:
     made = host("chat")
-    run_pause(given("chat"), made, made)
+    pause(given("chat"), made, made)
     made.fates[instance_of(PLAN, "chat").spec] = "does not load"
     made.time += HOUR
     run_end(PauseEndInput(server("chat")), made, made)
@@ -270,14 +269,14 @@ def test_a_server_is_not_stopped_where_its_timer_cannot_be_started() -> None:
     made = recording(host("chat"))
     made.ends["systemctl restart llamaherd-resume-chat.timer"] = Ended(1, "", "bad setting")
     with pytest.raises(FailedError, match="so llama-chat was not stopped"):
-        run_pause(given("chat"), made, made)
+        pause(given("chat"), made, made)
     assert serves(made, "chat")
     assert (left(made), leftovers(made)) == ({}, [])
 
 
 def test_a_removed_server_leaves_no_pause() -> None:
     made = host("chat")
-    run_pause(given("chat"), made, made)
+    pause(given("chat"), made, made)
     removal = RemovalInput("chat", "llama-chat", "llama-chat", unit=True, container=False, key=True, drain_seconds=0)
     run_removal(removal, made, made)
     assert (left(made), leftovers(made)) == ({}, [])
@@ -287,7 +286,7 @@ def test_another_run_keeps_the_host() -> None:
     made = host("chat")
     made.holders["run"] = "tom@laptop"
     with pytest.raises(FailedError, match="another run changes this host, by tom@laptop") as error:
-        run_stop(given("chat"), made, made)
+        stop(given("chat"), made, made)
     assert "`herd unlock box` breaks its lock" in error.value.fix
     assert made.log[-1] == "waiting up to 60 s for another run, by tom@laptop"
     assert serves(made, "chat")
@@ -295,7 +294,7 @@ def test_another_run_keeps_the_host() -> None:
 
 def test_a_pause_ends_later_where_another_run_keeps_the_host() -> None:
     made = host("chat")
-    run_pause(given("chat"), made, made)
+    pause(given("chat"), made, made)
     made.time += HOUR
     made.holders["run"] = "tom@laptop"
     with pytest.raises(FailedError, match="another run changes this host, by tom@laptop"):
@@ -306,7 +305,7 @@ def test_a_pause_ends_later_where_another_run_keeps_the_host() -> None:
 
 def test_the_timer_of_a_pause_runs_after_each_boot_and_once_more_for_an_end_that_was_over() -> None:
     made = host("chat")
-    run_pause(given("chat"), made, made)
+    pause(given("chat"), made, made)
     timer = made.files["/etc/systemd/system/llamaherd-resume-chat.timer"].text
     assert "\nOnActiveSec=1min\n" in timer
     made.holders["run"] = "tom@laptop"
@@ -318,7 +317,7 @@ def test_the_timer_of_a_pause_runs_after_each_boot_and_once_more_for_an_end_that
 def test_no_more_is_left_than_the_whole_pause_if_the_clock_of_the_host_is_set_back() -> None:
     made = host("chat")
     made.time = 1e9
-    run_pause(given("chat"), made, made)
+    pause(given("chat"), made, made)
     made.time = 0
     assert left(made) == {"chat": HOUR}
 
@@ -326,7 +325,7 @@ def test_no_more_is_left_than_the_whole_pause_if_the_clock_of_the_host_is_set_ba
 def test_an_absent_server_is_named_before_another_one_is_stopped() -> None:
     made = host("chat")
     with pytest.raises(FailedError, match="there is no llama-drafter on this host"):
-        run_stop(given("chat", "drafter"), made, made)
+        stop(given("chat", "drafter"), made, made)
     assert serves(made, "chat")
 
 
@@ -340,12 +339,12 @@ def test_a_damaged_record_is_no_pause(text: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dies", [False, True])
-@pytest.mark.parametrize("verb", [run_stop, run_pause, run_start, run_resume])
+@pytest.mark.parametrize("verb", [stop, pause, start, resume])
 def test_killed_before_each_step_and_run_again(name: str, dies: bool, verb: Verb) -> None:
     """And what a killed pause has begun ends by its timer, if the same command does not follow."""
     begun = host(name)
-    if verb in (run_start, run_resume):
-        run_pause(given(name), begun, begun)
+    if verb in (start, resume):
+        pause(given(name), begun, begun)
     begun.steps = 0
     whole = copied(begun)
     verb(given(name), whole, whole)
@@ -361,13 +360,13 @@ def test_killed_before_each_step_and_run_again(name: str, dies: bool, verb: Verb
             made.boot()
         left_alone = copied(made)
         verb(given(name), made, made)
-        stopped = verb in (run_stop, run_pause)
+        stopped = verb in (stop, pause)
         assert serves(made, name) is not stopped, step
-        assert bool(left(made)) is (verb is run_pause), step
-        assert bool(leftovers(made)) is (verb is run_pause), step
+        assert bool(left(made)) is (verb is pause), step
+        assert bool(leftovers(made)) is (verb is pause), step
         left_alone.time += 2 * HOUR
         if f"llamaherd-resume-{name}.timer" in left_alone.enabled:
             run_end(PauseEndInput(server(name)), left_alone, left_alone)
             assert (left(left_alone), leftovers(left_alone)) == ({}, []), step
-        if verb is not run_stop:
+        if verb is not stop:
             assert serves(left_alone, name), step

@@ -10,7 +10,8 @@ from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.onhost.servers import FailedSwitch
 from llamaherd.onhost.system import FailedError
 from llamaherd.plan import Plan
-from roles.serve.onhost.exchange import JOURNAL, run_cut_off, run_exchange
+from roles.serve.onhost.exchange import JOURNAL, end_cut_off
+from roles.serve.onhost.exchange import exchange as run_exchange
 from roles.serve.onhost.kept import LINKS
 from roles.serve.onhost.model import CutOffInput, ExchangeInput
 from tests.support.played_host import Fate, File, Killed, PlayedHost
@@ -54,7 +55,7 @@ def run(host: PlayedHost, plan: Plan, *, retry: bool = True) -> str:
     """Run once: end what was cut off, or change both. Return why that failed."""
     try:
         if host.read(JOURNAL):
-            run_cut_off(CutOffInput("both"), host, host)
+            end_cut_off(CutOffInput("both"), host, host)
         elif given := together(host, plan, retry=retry):
             run_exchange(given, host, host)
     except FailedError as error:
@@ -171,7 +172,7 @@ def test_a_journal_that_cannot_be_read_is_reported() -> None:
     host = serving()
     host.files[JOURNAL] = File('{"names": 1}')
     with pytest.raises(FailedError, match="cannot be read"):
-        run_cut_off(CutOffInput("both"), host, host)
+        end_cut_off(CutOffInput("both"), host, host)
     assert specs(host) == BEFORE
 
 
@@ -196,7 +197,7 @@ def test_a_server_that_still_loads_after_a_boot_is_left_alone() -> None:
     host.files[JOURNAL] = File(dump(given))
     host.units["llama-chat"].state = "activating"
     run = host.units["llama-chat"].run
-    run_cut_off(CutOffInput("both"), host, host)
+    end_cut_off(CutOffInput("both"), host, host)
     assert (host.units["llama-chat"].run, host.units["llama-chat"].state) == (run, "activating")
 
 
@@ -215,5 +216,5 @@ def test_a_journal_of_an_earlier_version_is_a_script() -> None:
     ran: list[str] = []
     host.scripts = lambda argv: ran.append(" ".join(argv))
     host.files[JOURNAL] = File("# Ends what servers do together\n")
-    run_cut_off(CutOffInput("both"), host, host)
+    end_cut_off(CutOffInput("both"), host, host)
     assert ran == [f"sh {JOURNAL}"]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.onhost.system import Host
-from roles.serve.onhost.containers import RealProbes
+from roles.serve.onhost.containers import Probes
 from roles.serve.onhost.inspection import SILENT, STOPPED, find_hangs, hangs
 from roles.serve.onhost.model import Probed
 from tests.support.inspected_host import InspectedHost
@@ -61,12 +61,12 @@ def server(request: pytest.FixtureRequest) -> Iterator[Probed]:
 
 @pytest.mark.parametrize("server", ["answers", "is busy"], indirect=True)
 def test_a_server_that_answers_or_computes_does_not_hang(server: Probed) -> None:
-    assert hangs(server, HOST, RealProbes()) == ""
+    assert hangs(server, HOST, Probes()) == ""
 
 
 @pytest.mark.parametrize("server", ["is deadlocked"], indirect=True)
 def test_a_server_that_does_neither_hangs(server: Probed) -> None:
-    assert hangs(server, HOST, RealProbes()) == SILENT
+    assert hangs(server, HOST, Probes()) == SILENT
 
 
 @pytest.mark.parametrize("server", ["answers"], indirect=True)
@@ -75,7 +75,7 @@ def test_a_server_that_is_stopped_hangs_and_is_not_waited_for(server: Probed) ->
     while " T " not in Path(f"/proc/{server.pid}/stat").read_text():
         time.sleep(0.01)
     began = time.monotonic()
-    assert hangs(server, HOST, RealProbes()) == STOPPED
+    assert hangs(server, HOST, Probes()) == STOPPED
     assert time.monotonic() - began < 0.5
 
 
@@ -86,7 +86,7 @@ def test_a_port_that_nobody_listens_at_while_its_process_sleeps_is_no_server() -
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # and nobody else can take it meanwhile
         at = f"http://127.0.0.1:{held.getsockname()[1]}/health"
-        assert hangs(Probed("llama-a", str(process.pid), at), HOST, RealProbes()) == SILENT
+        assert hangs(Probed("llama-a", str(process.pid), at), HOST, Probes()) == SILENT
     process.kill()
     process.wait()
 

@@ -20,7 +20,7 @@ from llamaherd.onhost.system import TIMED_OUT, Ended, UnknownStateError
 from llamaherd.onhost.verbs import find_verb
 from llamaherd.pipeline.inspection import state_of
 from roles import ROLES
-from roles.serve.onhost.inspection import SILENT, find_closed, inspect_servers
+from roles.serve.onhost.inspection import SILENT, find_closed, inspect
 from roles.serve.onhost.model import HeldPort, InspectedServers, InspectServersInput
 from roles.serve.state import ServeState, inspection_input, state_parts
 from tests.onhost.test_hostile_inputs import SHELLS, texts, with_text
@@ -44,7 +44,7 @@ def host(texts: Mapping[str, str]) -> InspectedHost:
 def found(texts: Mapping[str, str]) -> InspectedServers:
     """Return what is found where nothing is planned."""
     each = host(texts)
-    return inspect_servers(InspectServersInput(), each, each)
+    return inspect(InspectServersInput(), each, each)
 
 
 # What runs have recorded
@@ -104,7 +104,7 @@ def test_a_version_that_a_link_leads_to() -> None:
     each = host({f"{KEPT}/llama-a/7f/loaded": "1000\t/m\n", f"{KEPT}/llama-a/how": ""})
     each.links[f"{KEPT}/llama-a/last"] = "7f"
     each.files[f"{KEPT}/llama-a/last/loaded"] = each.files[f"{KEPT}/llama-a/7f/loaded"]
-    assert inspect_servers(InspectServersInput(), each, each).serving["llama-a"].loaded == Loaded(1.0, ("/m",))
+    assert inspect(InspectServersInput(), each, each).serving["llama-a"].loaded == Loaded(1.0, ("/m",))
 
 
 def test_an_exchange_that_was_cut_off() -> None:
@@ -137,7 +137,7 @@ def serving() -> InspectedHost:
 
 def test_the_states_of_a_server_come_together() -> None:
     each = serving()
-    result = inspect_servers(inspection_input(CPU), each, each)
+    result = inspect(inspection_input(CPU), each, each)
     assert result.units == {"llama-chat": UnitState("active", "enabled", False, "ff", "0a1b", 8080)}
     state = result.serving["llama-chat"]
     assert (state.hangs, state.untried, state.given_to_all) == (SILENT, ("0a1b",), "LD_PRELOAD")
@@ -148,7 +148,7 @@ def test_the_states_of_a_server_come_together() -> None:
 
 def test_systemd_is_queried_once_where_variables_are_as_declared() -> None:
     each = host({})
-    inspect_servers(inspection_input(CPU), each, each)
+    inspect(inspection_input(CPU), each, each)
     assert [words[0] for words in each.ran].count("systemctl") == 1
 
 
@@ -162,7 +162,7 @@ def test_what_does_not_respond_makes_the_state_unknown(part: str) -> None:
         each.docker_api = TimeoutError("timed out")
         each.answers["systemctl show -P"] = Ended(0, "active\n")
     with pytest.raises(UnknownStateError) as caught:
-        inspect_servers(inspection_input(CPU), each, each)
+        inspect(inspection_input(CPU), each, each)
     assert caught.value.part == part
 
 
@@ -192,7 +192,7 @@ def test_a_hostile_text_reaches_no_shell() -> None:
         each = serving()
         changed = with_text(given, place, PLAIN[at % len(PLAIN)])
         if any("^" in expression.strange_variables for expression in changed.units):
-            inspect_servers(changed, each, each)
+            inspect(changed, each, each)
         assert not any(words[0] in SHELLS or "-c" in words for words in each.ran)
 
 
@@ -321,4 +321,4 @@ def test_files_are_read_that_links_lead_to() -> None:
     each = host({"/srv/key": "k"})
     each.links["/etc/llamaherd/keys/chat"] = "../../../srv/key"
     each.links["/etc/llamaherd/keys/gone"] = "nowhere"
-    assert inspect_servers(InspectServersInput(), each, each).keys == ("chat",)
+    assert inspect(InspectServersInput(), each, each).keys == ("chat",)

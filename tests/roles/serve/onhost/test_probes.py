@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.onhost import docker_api
-from roles.serve.onhost.containers import RealProbes
+from roles.serve.onhost.containers import Probes
 
 pytestmark = pytest.mark.usefixtures("starts_processes")
 
@@ -69,18 +69,18 @@ KEPT: list[socket.socket] = []
 )
 def test_a_server_responds_with_anything_in_time(respond: Callable[[socket.socket], None], responds: bool) -> None:
     with listening(respond) as port:
-        assert RealProbes().responds(f"http://127.0.0.1:{port}/health", 1) is responds
+        assert Probes().responds(f"http://127.0.0.1:{port}/health", 1) is responds
 
 
 def test_nobody_listens() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        assert not RealProbes().responds(f"http://127.0.0.1:{held.getsockname()[1]}/health", 1)
+        assert not Probes().responds(f"http://127.0.0.1:{held.getsockname()[1]}/health", 1)
 
 
 @pytest.mark.parametrize("url", ["http://a b:80/health", "http://nowhere.invalid:80/", "http://x:port/", "http://:1/"])
 def test_an_address_that_is_none_proves_nothing(url: str) -> None:
-    assert RealProbes().responds(url, 1) or url == "http://:1/"
+    assert Probes().responds(url, 1) or url == "http://:1/"
 
 
 def responses(*bodies: tuple[int, str]) -> Callable[[socket.socket], None]:
@@ -107,7 +107,7 @@ def query(
     monkeypatch.setattr(docker_api, "DOCKER_SOCKET", at)
     REQUESTED.clear()
     with listening(respond, at):
-        return RealProbes().query_docker(paths, 1)
+        return Probes().query_docker(paths, 1)
 
 
 def test_docker_is_queried_on_one_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,4 +138,4 @@ def test_a_socket_that_is_not_dockers(
 def test_there_is_no_docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(docker_api, "DOCKER_SOCKET", str(tmp_path / "docker.sock"))
     with pytest.raises(FileNotFoundError):
-        RealProbes().query_docker(["/x"], 1)
+        Probes().query_docker(["/x"], 1)

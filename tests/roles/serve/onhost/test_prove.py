@@ -12,7 +12,7 @@ import pytest
 
 from roles.serve.onhost.proof import probe, prove
 from roles.serve.onhost.session import Limits
-from roles.serve.onhost.speed import GOOD, Proof
+from roles.serve.onhost.speed import GOOD, Proof, ProofInput
 from tests.support.proofs import proof, question
 from tests.support.proving import Handler, Scripted, says, scripted
 
@@ -103,8 +103,8 @@ def test_a_question_of_an_earlier_version_has_the_prompt_alone(server: Scripted,
     says(server)
     server.proc = tmp_path
     old = {name: value for name, value in question(server).items() if name in ("url", "metrics", "key", "body")}
-    more: dict[str, Any] = {"key": None, "speeds": "", "seconds": 0.0, "pids": (), "report": lambda _: None}
-    assert prove(old | {"tomorrow": 1}, how="back", short=False, **more) == GOOD
+    given = ProofInput(old | {"tomorrow": 1}, key=None, how="back", seconds=0.0, pids=())
+    assert prove(given, lambda _: None) == GOOD
     assert probe(old, key=None, seconds=5) == (0, "")
 
 
@@ -135,17 +135,8 @@ def test_no_time_is_left(server: Scripted, tmp_path: Path) -> None:
 def proved_whole(server: Scripted, limits: Limits) -> tuple[Proof, list[str]]:
     """Prove a server by all steps. Return how that ended, and the lines of progress."""
     lines: list[str] = []
-    found = prove(
-        question(server),
-        key=None,
-        speeds="",
-        how="",
-        seconds=0,
-        short=False,
-        pids=(),
-        report=lines.append,
-        limits=limits,
-    )
+    given = ProofInput(question(server), key=None, how="", seconds=0, pids=())
+    found = prove(given, lines.append, limits=limits)
     return found, lines
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from llamaherd.onhost.servers import NeededGpu
 from llamaherd.onhost.system import Ended, Host
-from roles.serve.onhost.model import GpuNeed
 from roles.serve.onhost.tools import FIRST_PIDS, lacks_gpus, lacks_ram
 from tests.support.proofs import Programs
 
@@ -56,7 +56,7 @@ class Machine:
     ) -> str:
         """Return what lacks of one GPU for a server that needs so many GiB."""
         system = Programs({"nvidia-smi": smi(free, apps, code)})
-        return lacks_gpus([GpuNeed("big", at, int(need * GIB))], pids, system=system, root=self.root)
+        return lacks_gpus([NeededGpu("big", at, int(need * GIB))], pids, system=system, root=self.root)
 
 
 def smi(free: str, apps: Sequence[str], code: int) -> Callable[[Sequence[str], str], Ended]:
@@ -142,7 +142,7 @@ def test_nvidia_smi_is_run_for_real(machine: Machine, tmp_path: Path, monkeypatc
     program.write_text("#!/bin/sh\ncase $* in *-gpu=*) echo '00000000:01:00.0, GPU-a, 4000' ;; esac\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    need = GpuNeed("big", "GPU-a", 9 * GIB)
+    need = NeededGpu("big", "GPU-a", 9 * GIB)
     found = lacks_gpus([need], (), system=Host(Programs({}).keep, Programs({}).keep), root=machine.root)
     assert found == "GPU big has 4.2 GB for it, and it takes 9.7 GB"
 

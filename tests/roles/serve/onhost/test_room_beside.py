@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from llamaherd.onhost.servers import NeededGpu
 from llamaherd.onhost.system import TIMED_OUT, Ended
-from roles.serve.onhost.model import GpuNeed
 from roles.serve.onhost.tools import NFT, lacks_room
 from tests.support.proofs import Programs
 
@@ -23,7 +23,7 @@ def lacks(
     code: int = 0,
     smi: Ended | None = None,
     ram: int = GIB,
-    gpus: tuple[GpuNeed, ...] = (),
+    gpus: tuple[NeededGpu, ...] = (),
     listen: str = "127.0.0.1",
     port: int | None = 0,
     for_others: bool = False,
@@ -99,7 +99,7 @@ BIG = "GPU-a", "00000000:01:00.0", "0"
     ],
 )
 def test_a_gpu_must_surely_have_room(tmp_path: Path, smi: Ended, why: str, at: str) -> None:
-    found = lacks(tmp_path, smi=smi, gpus=(GpuNeed("big", at, 8_000_000_000),), port=None)
+    found = lacks(tmp_path, smi=smi, gpus=(NeededGpu("big", at, 8_000_000_000),), port=None)
     assert found.startswith(why)
     assert bool(found) == bool(why)
 

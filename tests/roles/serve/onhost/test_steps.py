@@ -9,7 +9,7 @@ import pytest
 
 from roles.serve.onhost.proof import probe, prove
 from roles.serve.onhost.session import Limits
-from roles.serve.onhost.speed import How
+from roles.serve.onhost.speed import How, ProofInput
 from roles.serve.transaction import proof_facts, proof_prompt
 from tests.support.bad_engine import MODES, serving
 from tests.support.rigs import cpu_rig, planned
@@ -41,17 +41,8 @@ def proved(mode: str, key_file: str, *, kind: str = "chat", how: str = "judge", 
         if how == SHORT:
             code, why = probe(question, key=KEY, seconds=2 if mode else 5, limits=LIMITS)
             return str(code), why
-        found = prove(
-            question,
-            key=KEY,
-            speeds="",
-            how=HOWS[how],
-            seconds=0,
-            short=False,
-            pids=[str(pid)],
-            report=lambda _: None,
-            limits=LIMITS,
-        )
+        given = ProofInput(question, key=KEY, how=HOWS[how], seconds=0, pids=[str(pid)])
+        found = prove(given, lambda _: None, limits=LIMITS)
         return found.outcome, found.why
 
 

@@ -8,21 +8,20 @@ from typing import Any
 
 import pytest
 
-from llamaherd.onhost.servers import FailedSwitch, StartedServer
+from llamaherd.onhost.servers import FailedSwitch, NeededGpu, StartedServer
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError
 from roles.serve.onhost.model import (
     ArgumentCheck,
     ContainerCheck,
-    GpuNeed,
     KeyRemovalInput,
-    ProofQuestion,
     RefusalInput,
     RemovalInput,
     SwitchInput,
 )
-from roles.serve.onhost.removal import refuse, remove_key, run_removal
-from roles.serve.onhost.speed import Proof
-from roles.serve.onhost.switch import run_switch
+from roles.serve.onhost.removal import refuse, remove_key
+from roles.serve.onhost.removal import remove as run_removal
+from roles.serve.onhost.speed import Proof, ProofInput
+from roles.serve.onhost.switch import switch as run_switch
 from roles.serve.transaction import UndeclaredServer
 from tests.support.played_host import File, PlayedHost, Running
 from tests.support.switches import copied, decided, instance_of, one_run, serving_host, settled, two_plans
@@ -63,7 +62,7 @@ class Scripted(PlayedHost):
             raise OSError(28, "No space left on device", path)
         super().write(path, text, mode=mode, owner=owner)
 
-    def lacks_gpus(self, system: object, needs: Sequence[GpuNeed], pids: Sequence[str]) -> str:
+    def lacks_gpus(self, system: object, needs: Sequence[NeededGpu], pids: Sequence[str]) -> str:
         del system, needs, pids
         return self.lacks
 
@@ -95,6 +94,35 @@ def failure(on: PlayedHost, what: SwitchInput) -> FailedError:
         run_switch(what, on, on)
     assert (on.running("llama-chat"), on.units["llama-chat"].run) == (BEFORE, run)
     return caught.value
+
+
+@pytest.mark.parametrize("name", ["chat", "drafter"])
+def test_a_server_of_another_program_with_the_same_name_is_left_alone(name: str) -> None:
+    service, path = f"llama-{name}", f"/etc/systemd/system/llama-{name}.service"
+    on = PlayedHost({})
+    what = decided(on, NEW, name)
+    assert what
+    if name == "chat":
+        on.files[path] = File("[Service]\nExecStart=/usr/bin/llama-server\n")
+        on.units[service] = Running("active", "", 7)
+    else:
+        on.containers[service] = Running("running", "", 7)
+    before = copied(on)
+    with pytest.raises(FailedError) as caught:
+        run_switch(what, on, on)
+    assert caught.value.message.startswith(f"{service} is left as it is: ")
+    assert "give the instance another name" in caught.value.fix
+    assert (on.files, on.units, on.containers) == (before.files, before.units, before.containers)
+    assert on.steps == 0
+
+
+def test_a_unit_of_ours_is_replaced_also_if_a_first_run_was_cut_off() -> None:
+    on = PlayedHost({})
+    what = decided(on, NEW, "chat")
+    assert what
+    on.files[UNIT] = File("# Written by llamaherd for instance `chat` of rig `attic`\n[Service]\n")
+    run_switch(what, on, on)
+    assert on.running("llama-chat") == AFTER
 
 
 def test_arguments_are_checked_before_anything_is_stopped() -> None:
@@ -148,7 +176,7 @@ def test_an_image_without_a_gpu_may_say_nothing_of_arguments() -> None:
     assert on.running("llama-chat") == AFTER
 
 
-@pytest.mark.parametrize("need", [{"needs_gpus": (GpuNeed("card", "0", 9),), "needs_ram": 0}, {"needs_ram": 9}])
+@pytest.mark.parametrize("need", [{"needs_gpus": (NeededGpu("card", "0", 9),), "needs_ram": 0}, {"needs_ram": 9}])
 def test_memory_is_checked_before_anything_is_stopped(need: Mapping[str, Any]) -> None:
     on = host(lacks="GPU card has 1.0 GB for it, and it takes 9.0 GB")
     assert "is left as it is: GPU card has 1.0 GB" in failure(on, given(on, leaving=("llama-x",), **need)).message
@@ -237,10 +265,10 @@ def test_a_fault_of_the_program_is_rolled_back() -> None:
 class Faulty(PlayedHost):
     """A host on which the proof of a new version has a fault."""
 
-    def prove(self, question: ProofQuestion, **more: Any) -> Proof:
-        if more["how"] == "judge":
+    def prove(self, given: ProofInput, system: object) -> Proof:
+        if given.how == "judge":
             raise KeyError("models")
-        return super().prove(question, **more)
+        return super().prove(given, system)
 
 
 def test_one_that_serves_otherwise_stays_where_nothing_is_to_be_restored() -> None:
@@ -256,8 +284,8 @@ def test_one_that_serves_otherwise_stays_where_nothing_is_to_be_restored() -> No
 class Undeclared(PlayedHost):
     """A host whose servers are slower than declared."""
 
-    def prove(self, question: ProofQuestion, **more: Any) -> Proof:
-        del question, more
+    def prove(self, given: ProofInput, system: object) -> Proof:
+        del given, system
         return Proof("undeclared", "it decodes 1.0 tokens/s, and `expect` allows no less than 5")
 
 

@@ -6,6 +6,7 @@ import base64
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import signature
 
 import pytest
 
@@ -16,9 +17,10 @@ from llamaherd.onhost.servers import NeededGpu, RestoreServersInput, StoppedServ
 from llamaherd.onhost.system import Ended, FailedError, HeldError
 from llamaherd.onhost.verbs import perform
 from roles.serve.onhost import trials
-from roles.serve.onhost.model import CandidateInput, GpuNeed, Room
-from roles.serve.onhost.tools import RealTools
-from roles.serve.onhost.trials import restore, run_trials
+from roles.serve.onhost.model import CandidateInput, Room
+from roles.serve.onhost.tools import TOOLS
+from roles.serve.onhost.trials import restore
+from roles.serve.onhost.trials import run as run_trials
 from tests.support.played_host import File, Running
 from tests.support.service_host import ServiceHost
 
@@ -95,7 +97,7 @@ class Trials(ServiceHost):
 
         return wait
 
-    def lacks_gpus(self, system: object, needs: Sequence[GpuNeed], pids: Sequence[str]) -> str:
+    def lacks_gpus(self, system: object, needs: Sequence[NeededGpu], pids: Sequence[str]) -> str:
         """Note what GPUs must have."""
         del system
         self.asked.append((tuple(needs), tuple(pids)))
@@ -285,7 +287,7 @@ def test_memory_that_lacks_is_reported_before_anything_is_changed(
 
 def test_what_memory_is_required(host: Trials) -> None:
     host.lines = iter(["go"])
-    need = GpuNeed("card", "GPU-1", 9)
+    need = NeededGpu("card", "GPU-1", 9)
     run_trials(replace(GIVEN, servers=(GPU,)), host, host)
     assert host.asked == [((need,), ("7", "7")), (4, ("7",), ())]
     host.asked.clear()
@@ -415,8 +417,5 @@ def test_what_cannot_be_removed_ends_no_restore(host: Trials, monkeypatch: pytes
     assert host.running("llama-chat") == "d1"
 
 
-def test_it_runs_with_the_tools_of_a_real_host(host: Trials, monkeypatch: pytest.MonkeyPatch) -> None:
-    used: list[object] = []
-    monkeypatch.setattr(trials, "run_trials", lambda *words: used.append(words[2]))
-    trials.run(GIVEN, host)
-    assert isinstance(used[0], RealTools)
+def test_it_runs_with_the_tools_of_a_real_host() -> None:
+    assert signature(trials.run).parameters["tools"].default is TOOLS

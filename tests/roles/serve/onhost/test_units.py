@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from llamaherd.layout import KEPT
 from llamaherd.onhost.servers import ServingState, UnitState
 from llamaherd.onhost.system import Ended, Host, UnknownStateError
-from roles.serve.onhost.containers import RealProbes
+from roles.serve.onhost.containers import Probes
 from roles.serve.onhost.inspection import SILENT, find_hangs
 from roles.serve.onhost.model import PlannedUnit, Probed, ServerStates
 from roles.serve.onhost.processes import health_url, other_variables, port_number
@@ -135,6 +136,35 @@ def test_a_host_without_systemd_has_no_units() -> None:
 
 
 # Files of others
+
+
+@pytest.mark.parametrize(
+    ("text", "is_other"),
+    [
+        ("[Unit]\nDescription=my llama-server\n[Service]\nExecStart=/usr/bin/llama-server\n", True),
+        ("# Written by hand\n[Service]\nExecStart=/usr/bin/llama-server\n", True),
+        ("# Written by llamaherd for instance `chat` of rig `attic`: change the inventory, not this file.\n", False),
+        ("[Service]\nEnvironment=LLAMAHERD_SPEC=0a1b\n", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_a_unit_of_another_program_with_the_name_of_ours_is_found(
+    tmp_path: Path, text: str | None, is_other: bool
+) -> None:
+    path = f"{UNITS}/{CHAT.service}.service"
+    host = RootedHost(tmp_path, systemctl([block(f"{CHAT.service}.service", 0)]))
+    if text is not None:
+        host.put(path, text)
+    found = inspect_units((CHAT,), host).serving[CHAT.service]
+    assert found.other_unit == (path if is_other else "")
+
+
+def test_a_server_that_ran_before_stays_ours_whatever_its_unit_contains(tmp_path: Path) -> None:
+    host = RootedHost(tmp_path, systemctl([]))
+    host.put(f"{UNITS}/{CHAT.service}.service", "[Service]\nExecStart=/bin/true\n")
+    host.put(f"{KEPT}/{CHAT.service}/untried", "0a1b\n")
+    assert inspect_units((CHAT,), host).serving[CHAT.service].other_unit == ""
 
 
 def foreign(root: Path) -> ServingState:
@@ -333,7 +363,7 @@ def test_a_server_is_probed_where_it_listens_and_not_where_it_is_planned_to(
         assert found.units["llama-chat"].port == port
         url = f"http://[{at}]:{port}/health" if ":" in at else f"http://{at}:{port}/health"
         assert found.probed == [Probed("llama-chat", str(ran.pid), url)]
-        hangs = find_hangs(found.probed, host, RealProbes())
+        hangs = find_hangs(found.probed, host, Probes())
     assert hangs == ({"llama-chat": SILENT} if does == "hangs" else {})
 
 
