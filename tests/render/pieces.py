@@ -34,7 +34,7 @@ from roles.gateway import GatewayState, unit_spec
 from roles.gateway import changes_with as gateway_changes
 from roles.gateway.config import configuration, spec_of
 from roles.gateway.onhost import RunningState
-from roles.models.changes import ModelSource, fetch_job, to_fetch
+from roles.models import ModelSource, fetch_job, to_fetch
 from roles.monitoring import MonitoringState
 from roles.monitoring.plan import unit_spec as unit_of
 from roles.power import PowerState

@@ -30,7 +30,7 @@ from roles.gateway.config import GatewayKeys, configuration, maps, reader, spec_
 from roles.monitoring import key_places
 from roles.monitoring.plan import key_files
 from roles.monitoring.plan import unit_spec as unit_of
-from roles.nvidia_driver.plan import version_hold
+from roles.nvidia_driver.changes import version_hold
 from roles.serve.state import declared_limits
 from roles.virtual_address import unit_spec as address_spec
 from tests.support.ours import plan

@@ -20,8 +20,7 @@ from llamaherd.onhost.store import (
 )
 from llamaherd.onhost.system import Ended, Entry, FailedError, System
 from llamaherd.onhost.verbs import Verb
-from roles.models.onhost import make_folder, reported
-from roles.models.onhost.fetch import ID
+from roles.models.onhost import ID, make_folder, reported
 
 _BLOCK = 512
 _RUNS = ("active", "activating", "deactivating", "reloading")

@@ -28,6 +28,8 @@ from roles.nvidia_driver.onhost import (
     BEFORE,
     PERSISTENCE,
     WRITTEN,
+    Action,
+    Names,
     compile_modules,
     disarm,
     first_line,
@@ -36,14 +38,15 @@ from roles.nvidia_driver.onhost import (
     load_modules,
     loaded_version,
     module_version,
+    new_parts,
     next_kernel,
     purge_pinning,
+    replaced_parts,
     responds,
     run_admin,
     run_logged,
     sync,
 )
-from roles.nvidia_driver.onhost.simulation import Action, Names, new_parts, replaced_parts
 
 MOST_KEPT = 10**9
 """Bytes of packages that are kept: a driver for computing has 0.4 GB of them, with its desktop 0.7 GB."""

@@ -14,10 +14,9 @@ import pytest
 from llamaherd.host.state import HostState
 from llamaherd.layout import POWER_RUN
 from roles.gpus import state_parts as gpu_parts
-from roles.power import power_changes
+from roles.power import power_changes, power_checks, probes
 from roles.power import state_parts as power_parts
 from roles.power.onhost import InspectInput, UnitState, gpu_power, inspect
-from roles.power.verify import power_checks, probes
 from tests.support import nvidia_smi
 from tests.support.inspected_host import InspectedHost
 from tests.support.power import BOTH, NEW, NEW_CARD, OLD, OLD_CARD, Host, held, host

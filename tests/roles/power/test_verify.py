@@ -9,7 +9,7 @@ from rich.console import Console
 
 from llamaherd.cli.verification import print_report
 from llamaherd.inventory.schema import Rig
-from roles.power.verify import power_checks
+from roles.power import power_checks
 from tests.support import ours as verify
 from tests.support.power import BOTH, OLD, held
 from tests.support.rigs import changed, gpu_rig, planned
