@@ -13,7 +13,7 @@ from llamaherd.onhost.clients import systemctl, unit_properties, unit_runs
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.files import cannot_write
 from llamaherd.onhost.progress import report_every
-from llamaherd.onhost.services import last_lines
+from llamaherd.onhost.services import last_lines, require_success
 from llamaherd.onhost.store import MANIFEST, is_vouched, manifest_lines
 from llamaherd.onhost.system import Ended, FailedError, System
 from llamaherd.onhost.verbs import Verb
@@ -40,8 +40,13 @@ def make_for_fetcher(system: System, *folders: str) -> None:
     """Make folders that belong to the fetching user alone. Raise FailedError."""
     owner = ["-o", FETCH_USER, "-g", FETCH_USER]
     made = system.run(["install", "-d", "-m", "0700", *owner, *folders])
-    if not made.ok:
-        raise FailedError(f"cannot create {folders[0]}; the reason is above", log=last_lines(made, 3))
+    require_success(made, f"cannot create {folders[0]}; the reason is above")
+
+
+def is_plain_file(path: str, system: System) -> bool:
+    """Return whether a file is at a path, and no link to one."""
+    found = system.entry(path)
+    return found is not None and found.kind == "file"
 
 
 def make_folder(system: System, path: str) -> None:
@@ -52,8 +57,7 @@ def make_folder(system: System, path: str) -> None:
 
 def reported(system: System, path: str) -> list[str]:
     """Return the lines of a file that the fetcher has written. The folder is that user's: no link is followed."""
-    found = system.entry(path)
-    return (system.read(path) or "").splitlines() if found and found.kind == "file" else []
+    return (system.read(path) or "").splitlines() if is_plain_file(path, system) else []
 
 
 RUN = str(FETCH_RUN)
@@ -160,14 +164,10 @@ def _locked(system: System) -> AbstractContextManager[bool]:
 def _all_here(given: FetchInput, system: System) -> bool:
     """Return whether all has arrived or is in the store. What arrives has another name until its hash is right."""
     return all(
-        _is_file(system, f"{_incoming(given)}/{each.sha256}") or is_vouched(system, each.folder, each.name, each.sha256)
+        is_plain_file(f"{_incoming(given)}/{each.sha256}", system)
+        or is_vouched(system, each.folder, each.name, each.sha256)
         for each in given.wanted
     )
-
-
-def _is_file(system: System, path: str) -> bool:
-    found = system.entry(path)
-    return found is not None and found.kind == "file"
 
 
 def _incoming(given: FetchInput) -> str:
@@ -225,8 +225,7 @@ def _prepare(given: FetchInput, system: System) -> None:
         system.write(f"{RUN}/secrets/{name}", secret.text)
     # At last: root writes nothing to a folder of that user.
     owned = system.run(["chown", "-R", f"{FETCH_USER}:{FETCH_USER}", RUN])
-    if not owned.ok:
-        raise FailedError(f"cannot give {RUN} to {FETCH_USER}; the reason is above", log=last_lines(owned, 3))
+    require_success(owned, f"cannot give {RUN} to {FETCH_USER}; the reason is above")
 
 
 def _systemd_path(path: str) -> str:
@@ -308,9 +307,7 @@ class Shared:
 def share(given: ShareInput, system: System) -> Shared:
     """Open the store, if it has any of the requested files. Raise FailedError."""
     if not system.entry(LAUNCHER):
-        return Shared(
-            refused="no version that shares models was deployed there; run `herd up` for that rig first",
-        )
+        return Shared(refused="no version that shares models was deployed there; run `herd up` for that rig first")
     files = _find_requested(given, system)
     if not files:
         return Shared()
@@ -354,8 +351,7 @@ def _start_sharing(given: ShareInput, system: System) -> None:
     properties = [f"ExecStopPost=+/usr/bin/rm -rf {SHARED}", f"ReadWritePaths={SHARED}"]
     words = ["share", given.store, SHARED, "--bind", _own_address(given.address, system), "--port", str(given.port)]
     started = start_unit(system, SHARE_UNIT, properties, [*words, "--idle", str(given.idle)], _START_SECONDS)
-    if not started.ok:
-        raise FailedError("the store cannot be opened; the reason is above", log=last_lines(started, 3))
+    require_success(started, "the store cannot be opened; the reason is above")
 
 
 def _own_address(address: str, system: System) -> str:

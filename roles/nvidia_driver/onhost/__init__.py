@@ -20,7 +20,7 @@ from llamaherd.layout import (
     REBOOT_NOTE,
     UNITS,
 )
-from llamaherd.onhost.apt import LOG, AptProgress
+from llamaherd.onhost.apt import LOG, AptProgress, installed_versions
 from llamaherd.onhost.clients import systemctl, unit_properties
 from llamaherd.onhost.files import cannot_write
 from llamaherd.onhost.services import journal, locked, show_units
@@ -206,7 +206,7 @@ class Found:
 
 def inspect(given: InspectInput, system: System) -> Found:
     """Inspect the driver."""
-    packages = _installed(given.packages, system)
+    packages = installed_versions(system, given.packages)
     kept = (system.read(f"{BEFORE}/from") or "").strip()
     note = (system.read(str(REBOOT_NOTE)) or "").partition("\n")[0]
     kernels = sorted({running_kernel(system), next_kernel(system)})
@@ -229,12 +229,6 @@ def inspect(given: InspectInput, system: System) -> Found:
         judging=is_judged(system),
         refused=_refused(system),
     )
-
-
-def _installed(names: tuple[str, ...], system: System) -> dict[str, str]:
-    listed = system.run(["dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\n", *names]).out
-    rows = (line.split("\t") for line in listed.splitlines())
-    return {row[0]: row[1] for row in rows if len(row) == 3 and row[2] == "installed"}
 
 
 def _origins(names: tuple[str, ...], system: System) -> dict[str, tuple[str, ...]]:

@@ -42,7 +42,7 @@ NOT_HELD = "its clocks are not limited to 210 to 2400 MHz: `herd up`"
 
 def judged(changes: dict[tuple[str, str], str]) -> dict[str, tuple[bool, str]]:
     assert PLAN.power
-    return {name: (ok, detail) for name, ok, detail in power_checks(PLAN.power, AS_PLANNED | changes)}
+    return {each.name: (each.ok, each.detail) for each in power_checks(PLAN.power, AS_PLANNED | changes)}
 
 
 def test_cards_as_declared_pass() -> None:
