@@ -20,7 +20,7 @@ from llamaherd.memory.overhead import scratch_memory
 from llamaherd.memory.placement import pad
 from llamaherd.plan import InstancePlan, ModelFile, ModelPlan
 from llamaherd.reference.cards import CARDS
-from llamaherd.scaffold.hardware import plain_name
+from llamaherd.scaffold import plain_name
 from roles.serve.plan import plan_instance
 from tests.support.gguf_files import write
 

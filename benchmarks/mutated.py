@@ -38,8 +38,7 @@ from llamaherd.pipeline.fleet_files import examine_fleet
 from llamaherd.pipeline.inspection import state_of
 from llamaherd.recipes import understand
 from llamaherd.recipes.suggestions import inventory_fragment, offers_of
-from llamaherd.scaffold import rig_yaml
-from llamaherd.scaffold.hardware import checked_hardware, refuse_unfit
+from llamaherd.scaffold import checked_hardware, refuse_unfit, rig_yaml
 from llamaherd.store import files as store_files
 from llamaherd.store.holdings import judge_store as holdings
 from llamaherd.store.show import print_holdings, print_removals

@@ -43,7 +43,7 @@ from llamaherd.measure.tune.show import print_result
 from llamaherd.measure.tune.tuning import Tuning
 from llamaherd.memory.facts import rig_facts
 from llamaherd.plan import ModelFile, ModelPlan
-from llamaherd.scaffold.hardware import plain_name
+from llamaherd.scaffold import plain_name
 from roles.serve.plan import plan_instance
 
 _PATIENCE = Patience(first=300, silence=300, total=300)

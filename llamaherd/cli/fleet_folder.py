@@ -27,18 +27,20 @@ from llamaherd.pipeline.fleet_files import FLEET
 from llamaherd.pipeline.load import rigs as declared_rigs
 from llamaherd.scaffold import (
     EXAMPLE,
+    ScaffoldError,
     connect_to,
     example_rig,
     example_rigs,
     fleet_files,
     holds_rigs,
+    inspect_hardware,
     parse_rig,
     propose_model,
     rig_name,
     rig_yaml,
     write_files,
+    written_gpus,
 )
-from llamaherd.scaffold.hardware import ScaffoldError, inspect_hardware, written_gpus
 
 _PROMPT_SECONDS = 600
 """Seconds in which the user confirms the key of a host."""

@@ -165,6 +165,13 @@ def install_missing(system: System, packages: Sequence[str]) -> None:
     install(system, packages, what)
 
 
+def installed_versions(system: System, names: Sequence[str]) -> dict[str, str]:
+    """Return the versions of those packages that are installed; names may be patterns of dpkg."""
+    listed = system.run(["dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\n", *names]).out
+    rows = (line.split("\t") for line in listed.splitlines())
+    return {row[0]: row[1] for row in rows if len(row) == 3 and row[2] == "installed"}
+
+
 def apt_failed(system: System, what: str, ended: Ended) -> FailedError:
     """Return the failure of a package manager, with its last lines, and with the process that holds apt's locks."""
     message = f"{what}. The whole log is {LOG} on the host."

@@ -212,8 +212,7 @@ class ConfigFolder:
         self.discard()
         folders = [self.new, *(f"{self.new}/{each}" for each in service.folders)]
         made = self._system.run(["install", "-d", "-m", "0700", "-o", service.user, "-g", service.user, *folders])
-        if not made.ok:
-            raise FailedError(f"cannot create {self.new}", log=last_lines(made, 3))
+        require_success(made, f"cannot create {self.new}")
         write_files(self._system, staged(files, self.folder, self.new))
         self._system.write(f"{self.new}/{_UNTRIED}", "")
 
@@ -255,9 +254,7 @@ def staged(files: Iterable[WrittenFile], folder: str, new: str) -> list[WrittenF
 def enable_units(system: System, units: Sequence[str]) -> None:
     """Let systemd read units again, and start them at boot. Raise FailedError where they cannot be enabled."""
     systemctl(system, "daemon-reload")
-    enabled = systemctl(system, "-q", "enable", *units)
-    if not enabled.ok:
-        raise FailedError(f"cannot enable {', '.join(units)}", log=last_lines(enabled, 3))
+    require_success(systemctl(system, "-q", "enable", *units), f"cannot enable {', '.join(units)}")
 
 
 def restart_units(system: System, units: Sequence[str], seconds: int = STOP_SECONDS) -> bool:
@@ -280,6 +277,12 @@ def journal(system: System, units: Iterable[str], lines: int) -> list[str]:
     words = [word for each in units for word in ("-u", each)]
     ended = system.run(["journalctl", "-q", "-o", "cat", "--no-pager", "-n", str(lines), *words])
     return [line[:_LINE] for line in ended.out.splitlines() if not _REQUEST.match(line)]
+
+
+def require_success(ended: Ended, message: str, fix: str = "") -> None:
+    """Raise FailedError with the last lines of a program that has failed."""
+    if not ended.ok:
+        raise FailedError(message, fix, last_lines(ended, 3))
 
 
 def last_lines(ended: Ended, lines: int, width: int = 300) -> list[str]:

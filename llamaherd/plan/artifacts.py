@@ -34,6 +34,11 @@ class TextFile(Planned):
     mode: Annotated[str, StringConstraints(pattern=r"^[0-7]{3,4}$")] = "0644"
     owner: str = "root"
 
+    @property
+    def name(self) -> str:
+        """Return its name, without its folder."""
+        return self.path.rpartition("/")[2]
+
 
 class ReleasePlan(Planned):
     """A release to be fetched: its tag, its archives, and the architectures of the GPUs that it must have code for."""

@@ -12,10 +12,10 @@ from typing import Literal
 from llamaherd.host.state import HostState
 from llamaherd.host.time_limits import STEP_SECONDS
 from llamaherd.inventory.schema import Connect
-from llamaherd.layout import INCOMING
+from llamaherd.layout import INCOMING, UNITS
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.files import PutFilesInput, WrittenFile
-from llamaherd.plan import InstancePlan, Plan, TextFile
+from llamaherd.plan import InstancePlan, Plan, TextFile, digest
 from llamaherd.role.values import ValueChange
 from llamaherd.text.numbers import show_seconds
 from llamaherd.text.terminal import one_line
@@ -230,6 +230,16 @@ def text_differs(file: TextFile, state: HostState) -> bool:
     # Permissions alone are corrected without a restart.
     have = state.files.get(file.path)
     return have is None or have.sha256 != hashlib.sha256(file.text.encode()).hexdigest()
+
+
+def unit_file(name: str, text: str, *read: str) -> TextFile:
+    """Return a unit with a hash of itself and of what its process reads: a process with another hash is out of date."""
+    return TextFile(path=str(UNITS / name), text=text.replace("@SPEC@", digest(text, *read)))
+
+
+def unit_spec(unit: TextFile) -> str:
+    """Return the hash in a unit."""
+    return unit.text.partition("LLAMAHERD_SPEC=")[2].split("\n", 1)[0]
 
 
 def written_files(files: Iterable[TextFile]) -> tuple[WrittenFile, ...]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from llamaherd.host.responses import parse_pairs
+from llamaherd.onhost.servers import UnitState
 from llamaherd.onhost.services import ServiceState
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import InstancePlan
 from llamaherd.role.changes import other_settings
 from llamaherd.text.terminal import MOST_HELP, one_line
@@ -125,20 +127,6 @@ def _speeds(rates: Sequence[float]) -> str:
     return f"{' to '.join(shown)} t/s"
 
 
-class UnitState(Protocol):
-    """Fields of systemd's output for every unit."""
-
-    @property
-    def enabled(self) -> str:
-        """Return systemd's `UnitFileState`."""
-        ...
-
-    @property
-    def needs_reload(self) -> bool:
-        """Return whether the unit's file differs from the one that systemd has read."""
-        ...
-
-
 def restart_reasons(unit: ServiceState | None, wanted: str) -> list[str]:
     """Return why the process must restart to run by the planned spec."""
     if unit is None:
@@ -148,7 +136,7 @@ def restart_reasons(unit: ServiceState | None, wanted: str) -> list[str]:
     return [] if unit.spec == wanted else [other_settings(unit.spec or "of nothing", wanted)]
 
 
-def unit_problems(unit: UnitState | None) -> Iterator[str]:
+def unit_problems(unit: ServiceState | UnitState | None) -> Iterator[str]:
     """Yield the other problems of a unit."""
     if unit and unit.enabled != "enabled":
         yield f"it is {unit.enabled or 'not enabled'}"
@@ -156,8 +144,21 @@ def unit_problems(unit: UnitState | None) -> Iterator[str]:
         yield "systemd has not reloaded its file"
 
 
+def service_probe(what: str, unit: str, of: str = "") -> Probe:
+    """Return the probe of a unit, whose output `service_check` reads."""
+    shown = ("systemctl", "show", "-p", "ActiveState", "-p", "UnitFileState", unit)
+    return Probe(what, of, shown, errors=True)
+
+
 def service_check(name: str, answer: str, unit: str = "") -> Check:
     """Check that a service runs, and starts after a boot, by the output of `systemctl show`. The check names `unit`."""
     pairs = parse_pairs(answer)
     active, boot = pairs.get("ActiveState", "not there"), pairs.get("UnitFileState") or "not there"
     return Check(name, (active, boot) == ("active", "enabled"), f"{unit} is {active}, {boot}".lstrip())
+
+
+def private_files_check(name: str, output: str, private: tuple[str, ...], content: str) -> Check:
+    """Check that other users cannot read files, by lines of mode, owner and path that begin as in `private`."""
+    wrong = [line for line in output.splitlines() if not line.startswith(private)]
+    detail = f"others may read {wrong[0]}: `herd up` mends that" if wrong else f"its user alone reads {content}"
+    return Check(name, bool(output) and not wrong, detail if output else "there are none: `herd up`")

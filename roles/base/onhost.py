@@ -13,19 +13,16 @@ from llamaherd.layout import LOCK_WAIT
 from llamaherd.onhost.apt import InstallInput, Repository, add_repository, install_missing
 from llamaherd.onhost.files import Disk, PutFilesInput, cannot_write, disk_of, write_files
 from llamaherd.onhost.hardware import MachineState, inspect_machine, read_installed, wsl_release
-from llamaherd.onhost.services import last_lines, locked
+from llamaherd.onhost.services import locked, require_success
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.undo import DisarmInput, disarm
 from llamaherd.onhost.verbs import Verb
 
 _DATA, _DATA_PARENT = "/var/lib/llamaherd", "/var/lib"
-_LEAST_NORMAL_USER = 1000
-"""The first user id of people's accounts (login.defs): their accounts are not llamaherd's to judge."""
+_FIRST_PERSON = 1000
+"""The first user id of people's accounts (login.defs), which are not llamaherd's to judge or to change."""
 _LISTENS = "0A"
 """The state of a socket in /proc/net/tcp."""
-
-_FIRST_PERSON = 1000
-"""Numbers of accounts from here on belong to people."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +168,7 @@ def _accounts(names: tuple[str, ...], system: System) -> tuple[dict[str, UserFou
     for user, _, number, group, _, _, shell in rows:
         if user not in names or user in found:
             continue
-        if number.isdigit() and int(number) >= _LEAST_NORMAL_USER:
+        if number.isdigit() and int(number) >= _FIRST_PERSON:
             found[user] = UserFound()
         else:
             own = [row[0] for row in groups if row[2] == group][:1]
@@ -259,24 +256,19 @@ def ensure_accounts(given: AccountsInput, system: System) -> None:
             ["install", "-d", "-m", "0700", "-o", login, given.incoming],
         )
         for command in commands:
-            _require(system, command, "cannot set the owners of folders")
+            require_success(system.run(command), "cannot set the owners of folders")
 
 
 def _ensure_account(user: str, system: System) -> None:
     if not system.run(["id", "-u", user]).ok:
         home = ("--no-create-home", "--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin")
-        _require(system, ["useradd", "--system", "--user-group", *home, user], f"cannot create the account {user}")
+        command = ["useradd", "--system", "--user-group", *home, user]
+        require_success(system.run(command), f"cannot create the account {user}")
     number = system.run(["id", "-u", user]).out.strip()
     # A person's account is left alone: it may be the one that logs in here.
     if number.isdigit() and int(number) < _FIRST_PERSON:
         lock = ("--shell", "/usr/sbin/nologin", "--gid", user, "--groups", "", "--lock")
-        _require(system, ["usermod", *lock, user], f"cannot lock the account {user}")
-
-
-def _require(system: System, command: list[str], what: str) -> None:
-    ended = system.run(command)
-    if not ended.ok:
-        raise FailedError(what, log=last_lines(ended, 3))
+        require_success(system.run(["usermod", *lock, user]), f"cannot lock the account {user}")
 
 
 @dataclass(frozen=True)
@@ -310,7 +302,7 @@ def _open(path: str, needed: str, system: System) -> None:
             f"servers may not read {path}, which belongs to {there.owner}: see that everybody may "
             f"(`chmod o+{needed}`), or keep models elsewhere (`store: path:`)"
         )
-    _require(system, ["chmod", f"o+{needed}", path], f"cannot change the permissions of {path}")
+    require_success(system.run(["chmod", f"o+{needed}", path]), f"cannot change the permissions of {path}")
     system.report(f"servers may read {path} again")
 
 

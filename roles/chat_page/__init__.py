@@ -23,7 +23,7 @@ from llamaherd.plan.server import Endpoint
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunVerb, file_differences, other_settings, written_files
 from llamaherd.role.preflight import Refusal, is_port_taken, port_refusal
-from llamaherd.role.report import Check
+from llamaherd.role.report import Check, private_files_check
 from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
 from llamaherd.text.quoting import url_host
 from roles.chat_page.onhost import ApplyInput, Found
@@ -246,13 +246,8 @@ def chat_checks(made: ChatPlan, answers: ProbeOutputs) -> Iterator[Check]:
     output = answers.get(("chat page", ""), "")
     well = '"status":true' in output.replace(" ", "")
     yield Check("chat page", well, f"responds on port {made.port}" if well else output[:200] or "no response")
-    owners = answers.get(("chat files", ""), "").splitlines()
-    fine = (f"400 {made.number} ", f"700 {made.number} ")
-    wrong = [line for line in owners if not line.startswith(fine)]
-    detail = (
-        f"others may read {wrong[0]}: `herd up` mends that" if wrong else "its user alone reads keys and conversations"
-    )
-    yield Check("chat page's files", bool(owners) and not wrong, detail if owners else "there are none: `herd up`")
+    owners, private = answers.get(("chat files", ""), ""), (f"400 {made.number} ", f"700 {made.number} ")
+    yield private_files_check("chat page's files", owners, private, "keys and conversations")
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:

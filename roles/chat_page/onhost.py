@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from llamaherd.layout import CHAT, CHAT_CONTAINER, CHAT_DATA, CHAT_LOG, WRITTEN
 from llamaherd.onhost.clients import docker, ensure_docker, pull_image, query_docker
 from llamaherd.onhost.files import WrittenFile, write_files
-from llamaherd.onhost.services import forget_fingerprints, last_lines, locked, record_fingerprints
+from llamaherd.onhost.services import forget_fingerprints, last_lines, locked, record_fingerprints, require_success
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import NoInput, Verb
 
@@ -22,7 +22,7 @@ SECRET = str(CHAT / "secret")
 UNTRIED = str(CHAT / "untried")
 """Is there until the container is healthy: by that, the next run finds out that this one was cut off."""
 _RECORD = "chat"
-_PULL_LINES, _COMPOSE_LINES, _LOG_LINES = 3, 5, 20
+_COMPOSE_LINES, _LOG_LINES = 5, 20
 
 _LABELS = '{{index .Config.Labels "llamaherd.spec"}} {{index .Config.Labels "llamaherd.port"}}'
 _SHOWN = "{{.State.Status}} {{with .State.Health}}{{.Status}}{{else}}none{{end}} " + _LABELS
@@ -72,16 +72,14 @@ def _ensure_image(image: str, system: System) -> None:
     if docker(system, "image", "inspect", image).ok:
         return
     pulled = pull_image(system, image)
-    if not pulled.ok:
-        message = "the image of the chat page cannot be fetched; what ran before still does"
-        raise FailedError(message, f"run `docker pull {image}` on the host to see why", last_lines(pulled, _PULL_LINES))
+    message = "the image of the chat page cannot be fetched; what ran before still does"
+    require_success(pulled, message, f"run `docker pull {image}` on the host to see why")
 
 
 def _ensure_data(number: str, system: System) -> None:
     """Make the folder of accounts and conversations, for its container alone."""
     made = system.run(["install", "-d", "-m", "0700", "-o", number, "-g", number, str(CHAT_DATA)])
-    if not made.ok:
-        raise FailedError(f"cannot create {CHAT_DATA}", log=last_lines(made, _PULL_LINES))
+    require_success(made, f"cannot create {CHAT_DATA}")
 
 
 def _start(seconds: int, system: System) -> bool:
@@ -126,10 +124,8 @@ def remove(_: NoInput, system: System) -> None:
         if docker(system, "inspect", "--type", "container", CHAT_CONTAINER).ok:
             # A stop lets it finish what it is writing to its database.
             docker(system, "stop", CHAT_CONTAINER)
-            removed = docker(system, "rm", "-f", CHAT_CONTAINER)
-            if not removed.ok:
-                log = last_lines(removed, _PULL_LINES)
-                raise FailedError(f"cannot remove the container {CHAT_CONTAINER}", "see `systemctl status docker`", log)
+            message = f"cannot remove the container {CHAT_CONTAINER}"
+            require_success(docker(system, "rm", "-f", CHAT_CONTAINER), message, "see `systemctl status docker`")
         system.remove(f"{WRITTEN}/{_RECORD}")
         system.remove(str(CHAT))
         if system.entry(str(CHAT_DATA)):
@@ -161,12 +157,9 @@ def inspect(_: NoInput, system: System) -> Found:
     if system.entry(str(CHAT)) is None:
         return Found()
     words = query_docker(system, "inspect", "--type", "container", "--format", _SHOWN, CHAT_CONTAINER).out.split()
-    page = None
-    match words:
-        case [status, health, spec, port] if port.isdigit():
-            page = PageState(status, health, spec, int(port))
-        case _:
-            pass  # a container of another program has no labels of llamaherd's
+    # A container of another program has no labels of llamaherd's.
+    is_ours = len(words) == 4 and words[3].isdigit()
+    page = PageState(words[0], words[1], words[2], int(words[3])) if is_ours else None
     secret = system.entry(SECRET)
     return Found(
         there=True,

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 from llamaherd.layout import UNDO_RUN
 from llamaherd.onhost.apt import install as install_packages
-from llamaherd.onhost.apt import install_missing, refresh
+from llamaherd.onhost.apt import install_missing, installed_versions, refresh
 from llamaherd.onhost.clients import QUERY_SECONDS, docker, docker_runs, query_docker, systemctl
 from llamaherd.onhost.docker_api import query_api
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.files import WrittenFile, is_file, resolve, write_files
-from llamaherd.onhost.services import journal, last_lines, locked, show_units
+from llamaherd.onhost.services import journal, last_lines, locked, require_success, show_units
 from llamaherd.onhost.system import FailedError, System, UnknownStateError
 from llamaherd.onhost.undo import arm, arm_within, forget_undone, stop_timer, undoing
 from llamaherd.onhost.verbs import NoInput, Verb
@@ -117,14 +117,10 @@ def install(given: InstallInput, system: System) -> None:
         arm(system, UNDO, given.within.longest, "container_runtime.undo_install", undo)
     if given.packages:
         install_missing(system, given.packages)
-    enabled = systemctl(system, "-q", "enable", _SERVICE)
-    if not enabled.ok:
-        raise FailedError("Docker cannot be enabled", log=last_lines(enabled, 3))
+    require_success(systemctl(system, "-q", "enable", _SERVICE), "Docker cannot be enabled")
     systemctl(system, "reset-failed", *_UNITS[:2])
     # Not waited for: its unit may take any time to start.
-    started = systemctl(system, "start", "--no-block", _SERVICE)
-    if not started.ok:
-        raise FailedError("Docker cannot be started", log=last_lines(started, 3))
+    require_success(systemctl(system, "start", "--no-block", _SERVICE), "Docker cannot be started")
     if not _responds(system):
         message = "Docker does not respond; its last lines are above, all of them in: journalctl -u docker"
         raise FailedError(message, log=journal(system, ["docker"], _LINES))
@@ -292,9 +288,7 @@ def _enable_descriptions(system: System) -> None:
     """Let the host describe its GPUs for containers at each boot. Raise FailedError."""
     for unit in _REFRESH:
         if systemctl(system, "cat", unit).ok:
-            enabled = systemctl(system, "-q", "enable", unit)
-            if not enabled.ok:
-                raise FailedError(f"{unit} cannot be enabled", log=last_lines(enabled, 3))
+            require_success(systemctl(system, "-q", "enable", unit), f"{unit} cannot be enabled")
     systemctl(system, "-q", "start", "nvidia-cdi-refresh.path")
 
 
@@ -431,18 +425,14 @@ class Found:
     """Names that CDI has for GPUs."""
 
 
-def inspect(given: InspectInput, system: System) -> Found:
+def inspect(given: InspectInput, system: System, query: Query = query_api) -> Found:
     """Inspect Docker. Raise UnknownStateError if Docker or systemd runs and does not respond."""
-    return inspect_runtime(given, system, query_api)
-
-
-def inspect_runtime(given: InspectInput, system: System, query: Query) -> Found:
-    """Inspect Docker, with a function that queries its API."""
     # Units are inspected also without Docker's program: a masked unit stays masked when the program is installed.
     refresh = _REFRESH if given.toolkit else ()
     shown = show_units([*_UNITS, *refresh], ("LoadState", "ActiveState", "UnitFileState", "Requires", "Wants"), system)
     client = _client(system)
-    packages = _packages((*(given.packages if client else ()), *given.toolkit), system)
+    names = (*(given.packages if client else ()), *given.toolkit)
+    packages = installed_versions(system, names) if names else {}
     daemon = _daemon(query, system, running=bool(given.toolkit)) if client else None
     listed = system.run(["nvidia-ctk", "cdi", "list"], seconds=_CLIENT_SECONDS).out if given.toolkit else ""
     has_compose = any("compose" in each for each in packages)
@@ -477,14 +467,6 @@ def _client(system: System) -> str:
         if found and found.kind == "file" and found.mode & 0o111:
             return system.resolved(f"{folder}/docker")
     return ""
-
-
-def _packages(names: Sequence[str], system: System) -> dict[str, str]:
-    if not names:
-        return {}
-    listed = system.run(["dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\n", *names]).out
-    rows = (line.split("\t") for line in listed.splitlines())
-    return {row[0]: row[1] for row in rows if len(row) == 3 and row[2] == "installed"}
 
 
 def _compose_version(system: System) -> str:

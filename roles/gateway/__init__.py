@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.engines import DIALECTS
+from llamaherd.host.responses import ProbeOutputs
 from llamaherd.host.state import HostState, StatePart
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
-from llamaherd.inventory.authority import certificate_of
-from llamaherd.inventory.schema import LOCAL, Rig, Secret
+from llamaherd.inventory.authority import certificate_of, root_in
+from llamaherd.inventory.schema import LOCAL, Rig
+from llamaherd.inventory.schema import Secret as DeclaredSecret
+from llamaherd.inventory.schema import Task as ServedTask
 from llamaherd.inventory.schema.fleet_file import (
     Gateway,
     Monitoring,
@@ -23,8 +28,19 @@ from llamaherd.inventory.schema.fleet_file import (
     served_task,
     split_served,
 )
-from llamaherd.layout import GATEWAY, GATEWAY_FIGURES_PORT, GATEWAY_RUN, GATEWAY_TALK, GATEWAY_UNIT, GATEWAY_USER, UNITS
+from llamaherd.layout import (
+    GATEWAY,
+    GATEWAY_FIGURES_PORT,
+    GATEWAY_RUN,
+    GATEWAY_TALK,
+    GATEWAY_UNIT,
+    GATEWAY_USER,
+    PAUSED,
+    service_of,
+)
+from llamaherd.onhost.document import Secret
 from llamaherd.onhost.verbs import NoInput
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import (
     Estimate,
     GatewayFigures,
@@ -35,15 +51,34 @@ from llamaherd.plan import (
     Plan,
     TextFile,
     WakeRig,
-    digest,
 )
+from llamaherd.plan.instance import task_path
 from llamaherd.plan.server import Endpoint
 from llamaherd.render import render
-from llamaherd.role.changes import Action, Change, RunVerb, file_differences, file_differs, text_differs, written_files
+from llamaherd.role.changes import (
+    Action,
+    Change,
+    RunVerb,
+    file_differences,
+    file_differs,
+    text_differs,
+    unit_file,
+    unit_spec,
+    written_files,
+)
 from llamaherd.role.preflight import PreflightRow, Refusal, is_port_taken, port_refusal
 from llamaherd.role.reach import networks
-from llamaherd.role.report import restart_reasons, unit_problems
-from llamaherd.role.role import Inspection, Planning, PlanPart, Role, Task
+from llamaherd.role.report import (
+    CHAT_SECONDS,
+    PROMPT,
+    Check,
+    private_files_check,
+    restart_reasons,
+    service_check,
+    service_probe,
+    unit_problems,
+)
+from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
 from llamaherd.text.textfile import UnreadableError, read_bytes
 from roles.gateway.config import (
     CERTIFICATE,
@@ -58,7 +93,6 @@ from roles.gateway.config import (
     waker,
 )
 from roles.gateway.onhost import ApplyInput, Found, How, InspectInput
-from roles.gateway.verify import judge, probes
 
 PACKAGE = "haproxy"
 FILES = 65536
@@ -190,7 +224,6 @@ def _server(rig: Rig, name: str, model: ServedModel, here: str) -> GatewayServer
 
 
 def _unit(rig: str, port: int) -> TextFile:
-    """Return the unit, which contains a hash of itself: a process with another hash is out of date."""
     text = render(
         "gateway/gateway.service.j2",
         rig=rig,
@@ -200,12 +233,7 @@ def _unit(rig: str, port: int) -> TextFile:
         files=FILES,
         low_port=port < _PRIVILEGED,
     )
-    return TextFile(path=str(UNITS / GATEWAY_UNIT), text=text.replace("@SPEC@", digest(text)))
-
-
-def unit_spec(made: GatewayPlan) -> str:
-    """Return the hash in the unit."""
-    return made.unit.text.partition("LLAMAHERD_SPEC=")[2].split("\n", 1)[0]
+    return unit_file(GATEWAY_UNIT, text)
 
 
 _MOST_PEM = 256 << 10
@@ -270,7 +298,7 @@ def read_keys(plan: GatewayPlan) -> GatewayKeys:
     return GatewayKeys(hashes, servers, _certificate(plan))
 
 
-def _key(secret: Secret, whose: str) -> str:
+def _key(secret: DeclaredSecret, whose: str) -> str:
     try:
         return read_key(secret)
     except UnreadableKeyError as error:
@@ -308,7 +336,7 @@ def changes_with(plan: GatewayPlan, state: HostState, keys: GatewayKeys) -> list
     spec = spec_of(config.text)
     gateway = GatewayState.of(state)
     # It ends its streams.
-    restart = restart_reasons(gateway.unit, unit_spec(plan))
+    restart = restart_reasons(gateway.unit, unit_spec(plan.unit))
     reload = [] if restart else _reload(gateway, spec, reloaded, state)
     told = [] if restart or reload else _map_reasons(gateway, people, state)
     changed = [file for file in (*private, plan.unit, plan.talk) if file_differs(file, state)]
@@ -359,6 +387,147 @@ def _unsettled(gateway: GatewayState) -> list[str]:
     """Return other differences."""
     why = ["the distribution's own haproxy.service runs too, and serves no client"] if gateway.idle_own else []
     return [*why, *unit_problems(gateway.unit)]
+
+
+# $1 is the URL; the root certificate comes on stdin.
+_TRUSTED = """\
+root=$(mktemp) && cat >"$root"
+why=$(curl -q -sS --noproxy '*' --max-time 5 --cacert "$root" -o /dev/null "$1" 2>&1)
+printf '%s %s\\n' "$?" "$why"
+rm -f "$root"
+"""
+
+
+def probes(plan: Plan) -> Iterator[Probe]:
+    """Yield requests without a key, with a wrong key, and as a user, whose key travels on stdin."""
+    if plan.gateway is None:
+        return
+    made = plan.gateway
+    endpoint = Endpoint(listen=made.listen, port=made.port, models=(), streams=1)
+    url = endpoint.url().replace("http:", "https:") if made.secure else endpoint.url()
+    keys = {model.name: key for model in made.models if (key := _key_for(made, model.name))}
+    yield service_probe("gateway unit", GATEWAY_UNIT)
+    yield Probe("gateway files", "", ("find", str(GATEWAY), "-maxdepth", "1", "-printf", r"%m %u %p\n"))
+    if root := _root(made):
+        trusted = ("sh", "-c", _TRUSTED, "sh", f"{url}/healthz")
+        yield Probe("gateway certificate", "", trusted, stdin=Secret(root))
+    yield _request("gateway keyless", "", f"{url}/v1/models", "")
+    yield _request("gateway wrong", "", f"{url}/v1/models", "llamaherd-wrong-key")
+    if keys:
+        yield _request("gateway elsewhere", "", f"{url}/slots", next(iter(keys.values())))
+    # Servers of this rig that are paused: their models have no other server, it may be.
+    yield Probe("gateway paused", "", ("ls", "-1", str(PAUSED)))
+    for model in made.models:
+        if key := keys.get(model.name):
+            path = task_path(endpoint, model.task)
+            yield _request("gateway model", model.name, f"{url}{path}", key, _body(model), CHAT_SECONDS)
+
+
+def _request(what: str, of: str, url: str, key: str, body: str = "", seconds: int = 5) -> Probe:
+    """Return one request, which prints the headers of its response. Its own headers come on stdin."""
+    limits = ("curl", "-q", "-s", "-k", "--noproxy", "*", "--max-time", str(seconds))
+    posted = ("-H", "Content-Type: application/json", "-d", body) if body else ()
+    header = Secret(f"Authorization: Bearer {key}\n" if key else "")
+    argv = (*limits, "-H", "@-", "-o", "/dev/null", "-D", "-", *posted, url)
+    return Probe(what, of, argv, stdin=header, seconds=seconds + 5, errors=True)
+
+
+def _root(made: GatewayPlan) -> str | None:
+    """Return the root certificate for clients; None if it is not ours, or not on this machine."""
+    if made.authority is not None:
+        with suppress(UserError):
+            return root_in(made.authority).pem
+    return None
+
+
+def _key_for(made: GatewayPlan, model: str) -> str | None:
+    """Return the key of a user of a model; None without a user, or if the key is not on this machine."""
+    user = made.may_use(model)
+    if user is not None:
+        with suppress(UnreadableKeyError):
+            return read_key(user.key)
+    return None
+
+
+def _body(model: GatewayModel) -> str:
+    """Return the body of a request that a model's servers are for."""
+    bodies: dict[ServedTask, dict[str, object]] = {
+        "chat": {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 1},
+        "embeddings": {"input": PROMPT},
+        "rerank": {"query": PROMPT, "documents": [PROMPT]},
+    }
+    return json.dumps({**bodies[model.task], "model": model.name})
+
+
+def judge(judging: Judging) -> Verified:
+    """Return the checks of the gateway."""
+    made = judging.plan.gateway
+    return Verified(checks=tuple(gateway_checks(made, judging.answers, judging.rig.rig))) if made else Verified()
+
+
+def gateway_checks(made: GatewayPlan, answers: ProbeOutputs, rig: str) -> Iterator[Check]:
+    """Yield checks of the unit, its files' access, refused requests, and each model's response."""
+    stopped = frozenset(answers.get(("gateway paused", ""), "").split())
+    yield service_check("gateway", answers.get(("gateway unit", ""), ""), GATEWAY_UNIT)
+    owners = answers.get(("gateway files", ""), "")
+    yield private_files_check("gateway files", owners, (f"600 {GATEWAY_USER}", "700 "), "keys and hashes")
+    yield from _certificate_check(answers.get(("gateway certificate", "")))
+    for what, section, status in (
+        ("gateway without a key", "keyless", "401"),
+        ("gateway with a wrong key", "wrong", "401"),
+        ("gateway, other paths", "elsewhere", "404"),
+    ):
+        if section == "elsewhere" and ("gateway elsewhere", "") not in answers:
+            continue  # only somebody with a key is told that there is nothing
+        found = _status(answers.get((f"gateway {section}", ""), ""))
+        yield Check(
+            what, found == status, f"HTTP {found or 'no answer'}" + ("" if found == status else f", not {status}")
+        )
+    for model in made.models:
+        own = {each.name for each in model.servers if service_of(each.name.removeprefix(f"{rig}.")) in stopped}
+        paused = bool(own) and own == {each.name for each in model.servers}
+        yield _answers(model, answers.get(("gateway model", model.name)), paused=paused)
+
+
+def _certificate_check(output: str | None) -> Iterator[Check]:
+    """Yield whether a client that trusts the CA can connect, by curl's exit status and message."""
+    if output is None:
+        return
+    status, _, why = output.partition(" ")
+    detail = "is of the CA that clients trust, and holds today"
+    yield Check("gateway certificate", status == "0", detail if status == "0" else why or "no answer")
+
+
+def _answers(model: GatewayModel, output: str | None, *, paused: bool) -> Check:
+    """Return whether a model responds through the gateway, and which server did. `paused`: all its servers are."""
+    name = f"gateway model {model.name}"
+    if output is None:
+        return Check(name, True, "not queried: no user's key for it is on this machine", doubt=True)
+    status, headers = _status(output), _headers(output)
+    server, fallback = headers.get("x-herd-instance"), headers.get("x-herd-fallback")
+    if paused and (fallback or status != "200"):
+        instead = f"{fallback} responds in its place" if fallback else "requests fail until then"
+        return Check(name, True, f"all its servers are paused; {instead}", doubt=True)
+    if fallback:
+        return Check(name, False, f"none of its servers responds; {fallback} does in its place")
+    if status == "200" and server in {each.name for each in model.servers}:
+        return Check(name, True, f"responds, by {server}")
+    if status in ("400", "501") and server:
+        return Check(name, True, f"{server} returns HTTP {status} to a chat: it may serve other requests")
+    if status == "429":
+        return Check(name, True, "all its servers are at work", doubt=True)
+    return Check(name, False, f"HTTP {status or 'no answer'} to a chat: no server responds, or they refuse the gateway")
+
+
+def _status(output: str) -> str:
+    """Return the status of a response with these headers."""
+    words = output.partition("\n")[0].split()
+    return words[1] if len(words) > 1 and words[0].startswith("HTTP/") else ""
+
+
+def _headers(output: str) -> dict[str, str]:
+    pairs = (line.partition(":") for line in output.split("\n")[1:])
+    return {name.strip().lower(): value.strip() for name, _, value in pairs if value}
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:

@@ -34,10 +34,11 @@ from llamaherd.role.changes import (
     file_difference,
     file_differences,
     text_differs,
+    unit_spec,
     written_files,
 )
 from llamaherd.role.preflight import PreflightRow, Refusal, is_port_taken
-from llamaherd.role.report import Check, service_check
+from llamaherd.role.report import Check, private_files_check, service_check, service_probe
 from llamaherd.role.role import Inspection, Judging, Role, Task, Verified
 from roles.monitoring.onhost import (
     DISTRIBUTIONS,
@@ -48,7 +49,7 @@ from roles.monitoring.onhost import (
     RemoveInput,
     WatcherInput,
 )
-from roles.monitoring.plan import key_files, own, plan, unit_spec
+from roles.monitoring.plan import key_files, own, plan
 from roles.monitoring.rules import down_expression
 
 if TYPE_CHECKING:
@@ -56,75 +57,6 @@ if TYPE_CHECKING:
 
 
 _CURL = ("curl", "-q", "-s", "--noproxy", "*", "--max-time", "10")
-
-
-def probes(plan: Plan) -> Iterator[Probe]:
-    """Yield probes of units, of what programs respond, and of files."""
-    made = plan.monitoring
-    if made is None:
-        return
-    for unit in made.units:
-        name = unit.path.rpartition("/")[2]
-        shown = ("systemctl", "show", "-p", "ActiveState", "-p", "UnitFileState", name)
-        yield Probe("monitoring unit", name, shown, errors=True)
-    if made.exporter:
-        yield Probe("monitoring exporter", "", (*_CURL, f"http://127.0.0.1:{EXPORTER_PORT}/metrics"))
-    if made.watcher:
-        prometheus = f"http://127.0.0.1:{PROMETHEUS_PORT}/api/v1"
-        ready = f"http://127.0.0.1:{ALERTMANAGER_PORT}/-/ready"
-        code = ("-o", "/dev/null", "-w", r"%{http_code}\n")
-        files = ("find", str(MONITORING), "-maxdepth", "2", "-printf", r"%m %u %p\n")
-        down = ("-G", "--data-urlencode", f"query={down_expression()}", f"{prometheus}/query")
-        yield Probe("monitoring files", "", files)
-        yield Probe("monitoring read", "", (*_CURL, f"{prometheus}/rules?type=record"))
-        yield Probe("monitoring down", "", (*_CURL, *down))
-        yield Probe("monitoring alertmanager", "", (*_CURL, *code, ready))
-
-
-def judge(judging: Judging) -> Verified:
-    """Return the checks of monitoring."""
-    made = judging.plan.monitoring
-    return Verified(checks=tuple(monitoring_checks(made, judging.answers))) if made and made.units else Verified()
-
-
-def monitoring_checks(made: MonitoringPlan, answers: ProbeOutputs) -> Iterator[Check]:
-    """Yield checks of the units, the metrics, the keys' access, and the response of all targets."""
-    for unit in made.units:
-        name = unit.path.rpartition("/")[2]
-        yield service_check(name.removesuffix(".service"), answers.get(("monitoring unit", name), ""))
-    if made.exporter:
-        metrics = answers.get(("monitoring exporter", ""), "")
-        count = len(re.findall("^node_", metrics, re.MULTILINE))
-        yield Check(
-            "figures of the host", count > 0, f"{count} are exported" if count else "none are exported: `herd up`"
-        )
-    if made.exporter and made.exporter.figures:
-        exported = "\nllamaherd_figures_seconds " in f"\n{answers.get(('monitoring exporter', ''), '')}"
-        why = "see `systemctl status llamaherd-figures` there"
-        yield Check(
-            "further figures",
-            exported,
-            "those of GPUs or a certificate are exported" if exported else f"none are exported: {why}",
-        )
-    if made.watcher:
-        yield from _watcher(made.watcher, answers)
-
-
-def _watcher(watcher: WatcherPlan, answers: ProbeOutputs) -> Iterator[Check]:
-    owners = answers.get(("monitoring files", ""), "")
-    wrong = [line for line in owners.split("\n") if line and not line.startswith((f"600 {MONITORING_USER}", "700 "))]
-    detail = f"others may read {wrong[0]}: `herd up` mends that" if wrong else "its user alone reads keys"
-    yield Check("monitoring files", bool(owners) and not wrong, detail if owners else "there are none: `herd up`")
-    found = re.search('"spec":"([0-9a-f]*)"', answers.get(("monitoring read", ""), ""))
-    read = found[1] if found else ""
-    detail = "has read what is planned" if read == watcher.spec else f"has read {read or 'nothing'}, not {watcher.spec}"
-    yield Check("Prometheus", read == watcher.spec, detail)
-    status = answers.get(("monitoring alertmanager", ""), "").strip()
-    yield Check("Alertmanager", status == "200", f"HTTP {status or 'no answer'} to whether it is ready")
-    down = {*re.findall('"instance":"([^"]*)"', answers.get(("monitoring down", ""), ""))}
-    # Another rig may be off, and a server may read a long prompt: an alert reports these.
-    detail = f"no response from {', '.join(sorted(down))}" if down else "all targets respond"
-    yield Check("what is watched", True, detail, doubt=bool(down))
 
 
 _PORTS = {EXPORTER_UNIT: EXPORTER_PORT, ALERTMANAGER_UNIT: ALERTMANAGER_PORT}
@@ -140,7 +72,7 @@ def inspection_input(plan: Plan) -> InspectInput | None:
     made = plan.monitoring
     if made is None:
         return None
-    return InspectInput(made.watcher is not None, tuple(unit.path.rpartition("/")[2] for unit in made.units))
+    return InspectInput(made.watcher is not None, tuple(unit.name for unit in made.units))
 
 
 def measured(folder: Path, rigs: Mapping[str, Rig], fleet: FleetFile) -> dict[str, float]:
@@ -179,7 +111,7 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
     """Yield a port in use by another program than ours or the distribution's original one."""
     seen = MonitoringState.of(state)
     for unit in plan.monitoring.units if plan.monitoring else ():
-        name = unit.path.rpartition("/")[2]
+        name = unit.name
         port, package = _PORTS.get(name, PROMETHEUS_PORT), DISTRIBUTIONS[name]
         ours = name in seen.units and seen.units[name].active == "active"
         if is_port_taken(port, plan, state) and not ours and package not in seen.idle:
@@ -195,7 +127,7 @@ def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
     """Yield which units run."""
     if plan.monitoring and plan.monitoring.units:
         running = [name for name, unit in MonitoringState.of(state).units.items() if unit.active == "active"]
-        wanted = [unit.path.rpartition("/")[2] for unit in plan.monitoring.units]
+        wanted = [unit.name for unit in plan.monitoring.units]
         yield PreflightRow("monitoring", f"{len(running)} units run", f"{len(wanted)} units")
 
 
@@ -280,7 +212,7 @@ def leftovers(plan: Plan, state: HostState) -> Iterator[Change]:
     """Take away what is not to be here any more. What Prometheus remembers stays."""
     if plan.monitoring is None:
         return
-    wanted = {file.path.rpartition("/")[2] for file in plan.monitoring.brought}
+    wanted = {file.name for file in plan.monitoring.brought}
     there = MonitoringState.of(state).units
     gone = [name for name in UNITS_OF_OURS if name in there and name not in wanted]
     if gone:
@@ -291,7 +223,7 @@ def leftovers(plan: Plan, state: HostState) -> Iterator[Change]:
 
 def _restart(unit: TextFile, seen: MonitoringState) -> list[str]:
     """Return why a process must restart."""
-    name, wanted = unit.path.rpartition("/")[2], unit_spec(unit)
+    name, wanted = unit.name, unit_spec(unit)
     have = seen.units.get(name)
     if have is None:
         return [f"there is no {name}"]
@@ -310,7 +242,7 @@ def _reload(watcher: WatcherPlan, seen: MonitoringState, state: HostState) -> li
 
 def _unsettled(unit: TextFile, seen: MonitoringState, state: HostState) -> list[str]:
     """Return other problems of a unit."""
-    name = unit.path.rpartition("/")[2]
+    name = unit.name
     have, package = seen.units.get(name), DISTRIBUTIONS[name]
     why = [f"the distribution's own {package}.service also runs"] if package in seen.idle else []
     why += filter(None, [file_difference(unit, state)])
@@ -335,18 +267,81 @@ def _of_figures(figures: FiguresPlan, seen: MonitoringState, state: HostState) -
 
 def _idle(units: Sequence[TextFile], seen: MonitoringState) -> tuple[str, ...]:
     """Return units of the distribution that are to end."""
-    packages = (DISTRIBUTIONS[unit.path.rpartition("/")[2]] for unit in units)
+    packages = (DISTRIBUTIONS[unit.name] for unit in units)
     return tuple(f"{package}.service" for package in packages if package in seen.idle)
 
 
 def _action(units: Sequence[TextFile], restart: bool, seen: MonitoringState) -> Action:
-    if any(unit.path.rpartition("/")[2] not in seen.units for unit in units):
+    if any(unit.name not in seen.units for unit in units):
         return "create"
     return "restart" if restart else "update"
 
 
 def _once(*reasons: Sequence[str]) -> tuple[str, ...]:
     return (*dict.fromkeys(why for each in reasons for why in each),)
+
+
+def probes(plan: Plan) -> Iterator[Probe]:
+    """Yield probes of units, of what programs respond, and of files."""
+    made = plan.monitoring
+    if made is None:
+        return
+    yield from (service_probe("monitoring unit", unit.name, of=unit.name) for unit in made.units)
+    if made.exporter:
+        yield Probe("monitoring exporter", "", (*_CURL, f"http://127.0.0.1:{EXPORTER_PORT}/metrics"))
+    if made.watcher:
+        prometheus = f"http://127.0.0.1:{PROMETHEUS_PORT}/api/v1"
+        ready = f"http://127.0.0.1:{ALERTMANAGER_PORT}/-/ready"
+        code = ("-o", "/dev/null", "-w", r"%{http_code}\n")
+        files = ("find", str(MONITORING), "-maxdepth", "2", "-printf", r"%m %u %p\n")
+        down = ("-G", "--data-urlencode", f"query={down_expression()}", f"{prometheus}/query")
+        yield Probe("monitoring files", "", files)
+        yield Probe("monitoring read", "", (*_CURL, f"{prometheus}/rules?type=record"))
+        yield Probe("monitoring down", "", (*_CURL, *down))
+        yield Probe("monitoring alertmanager", "", (*_CURL, *code, ready))
+
+
+def judge(judging: Judging) -> Verified:
+    """Return the checks of monitoring."""
+    made = judging.plan.monitoring
+    return Verified(checks=tuple(monitoring_checks(made, judging.answers))) if made and made.units else Verified()
+
+
+def monitoring_checks(made: MonitoringPlan, answers: ProbeOutputs) -> Iterator[Check]:
+    """Yield checks of the units, the metrics, the keys' access, and the response of all targets."""
+    for unit in made.units:
+        yield service_check(unit.name.removesuffix(".service"), answers.get(("monitoring unit", unit.name), ""))
+    if made.exporter:
+        metrics = answers.get(("monitoring exporter", ""), "")
+        count = len(re.findall("^node_", metrics, re.MULTILINE))
+        yield Check(
+            "figures of the host", count > 0, f"{count} are exported" if count else "none are exported: `herd up`"
+        )
+    if made.exporter and made.exporter.figures:
+        exported = "\nllamaherd_figures_seconds " in f"\n{answers.get(('monitoring exporter', ''), '')}"
+        why = "see `systemctl status llamaherd-figures` there"
+        yield Check(
+            "further figures",
+            exported,
+            "those of GPUs or a certificate are exported" if exported else f"none are exported: {why}",
+        )
+    if made.watcher:
+        yield from _watcher(made.watcher, answers)
+
+
+def _watcher(watcher: WatcherPlan, answers: ProbeOutputs) -> Iterator[Check]:
+    owners = answers.get(("monitoring files", ""), "")
+    yield private_files_check("monitoring files", owners, (f"600 {MONITORING_USER}", "700 "), "keys")
+    found = re.search('"spec":"([0-9a-f]*)"', answers.get(("monitoring read", ""), ""))
+    read = found[1] if found else ""
+    detail = "has read what is planned" if read == watcher.spec else f"has read {read or 'nothing'}, not {watcher.spec}"
+    yield Check("Prometheus", read == watcher.spec, detail)
+    status = answers.get(("monitoring alertmanager", ""), "").strip()
+    yield Check("Alertmanager", status == "200", f"HTTP {status or 'no answer'} to whether it is ready")
+    down = {*re.findall('"instance":"([^"]*)"', answers.get(("monitoring down", ""), ""))}
+    # Another rig may be off, and a server may read a long prompt: an alert reports these.
+    detail = f"no response from {', '.join(sorted(down))}" if down else "all targets respond"
+    yield Check("what is watched", True, detail, doubt=bool(down))
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:

@@ -128,17 +128,14 @@ class RemoveInput:
     units: tuple[str, ...]
 
 
-def apply(given: WatcherInput, system: System) -> None:
+def apply(given: WatcherInput, system: System, fetch: Fetch | None = None) -> None:
     """Apply the planned Prometheus and Alertmanager. Raise FailedError if they do not run."""
-    run_apply(given, system, fetch_local)
-
-
-def run_apply(given: WatcherInput, system: System, fetch: Fetch) -> None:
-    """Apply the configuration; see `apply`."""
     with locked(system, "applying monitoring"):
         require_installed(system, "Prometheus, Alertmanager", [PROMTOOL, AMTOOL], MONITORING_USER)
         end_package_units(system, given.idle)
-        apply_configuration(system, SERVICE, Watcher(given, system, fetch), given.files, given.units, given.keys)
+        apply_configuration(
+            system, SERVICE, Watcher(given, system, fetch or fetch_local), given.files, given.units, given.keys
+        )
 
 
 def apply_exporter(given: ExporterInput, system: System) -> None:

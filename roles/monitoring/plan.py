@@ -44,6 +44,7 @@ from llamaherd.plan import (
 from llamaherd.plan.devices import declared_power
 from llamaherd.plan.server import Endpoint
 from llamaherd.render import render
+from llamaherd.role.changes import unit_file
 from llamaherd.role.role import Planning, PlanPart
 from llamaherd.text.quoting import Written
 from roles.monitoring.rules import (
@@ -186,7 +187,7 @@ def _exporter(declared: Monitoring, here: str, rigs: Mapping[str, Rig], *, secur
         asker=asker,
         figures=FIGURES_DATA if figures or told else None,
     )
-    unit = _unit(EXPORTER_UNIT, text, "")
+    unit = unit_file(EXPORTER_UNIT, text, "")
     return ExporterPlan(listen=listen or "0.0.0.0", asker=asker, unit=unit, figures=figures, told=told)
 
 
@@ -291,14 +292,4 @@ def _units(rig: str, retention: int, told: TextFile) -> tuple[TextFile, TextFile
         data=MONITORING_DATA,
         listen=f"{_LOOPBACK}:{ALERTMANAGER_PORT}",
     )
-    return _unit(PROMETHEUS_UNIT, watching, ""), _unit(ALERTMANAGER_UNIT, telling, told.text)
-
-
-def _unit(name: str, text: str, read: str) -> TextFile:
-    """Return a unit with a hash of itself and of what it reads at its start: another hash is out of date."""
-    return TextFile(path=str(UNITS / name), text=text.replace("@SPEC@", digest(text, read)))
-
-
-def unit_spec(unit: TextFile) -> str:
-    """Return the hash in a unit."""
-    return unit.text.partition("LLAMAHERD_SPEC=")[2].split("\n", 1)[0]
+    return unit_file(PROMETHEUS_UNIT, watching, ""), unit_file(ALERTMANAGER_UNIT, telling, told.text)

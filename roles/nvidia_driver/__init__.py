@@ -23,12 +23,12 @@ from roles.nvidia_driver.changes import (
     install_due,
     leftovers,
     load_changes,
+    plan,
     reboot_changes,
     refusal_changes,
     refused_driver,
 )
 from roles.nvidia_driver.onhost import Found, InspectInput
-from roles.nvidia_driver.plan import plan
 
 ROOM = 3 * 10**9
 """Bytes that a driver takes of /: packages, their sources, a compiler, and what is unpacked (Debian 13: 1.6 GB)."""

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.host.responses import ProbeOutputs
 from llamaherd.host.state import HostState, StatePart, find_gpu
 from llamaherd.inventory.schema import Rig
-from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_TABLE, POWER_UNIT, UNITS, service_of
-from llamaherd.onhost.hardware import GpuState
+from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT, UNITS, service_of
+from llamaherd.onhost.hardware import GpuState, parse_number
+from llamaherd.onhost.services import ServiceState
 from llamaherd.onhost.verbs import NoInput
+from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Estimate, GpuPower, Plan, PowerPlan, TextFile
 from llamaherd.plan.devices import declared_power
 from llamaherd.render import render
 from llamaherd.role.changes import Change, RunVerb, file_differences, file_differs, written_files
 from llamaherd.role.preflight import PreflightRow, Refusal
-from llamaherd.role.role import Inspection, Planning, PlanPart, Role, Task
-from roles.power.onhost import ApplyInput, Found, InspectInput, UnitState
-from roles.power.verify import judge, probes
+from llamaherd.role.report import Check, service_check, service_probe
+from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
+from llamaherd.text.numbers import whole_number
+from roles.power.onhost import ApplyInput, Found, InspectInput
 
 ROUNDING = 1
 """Watts that a limit which is read may be off: drivers keep milliwatts."""
@@ -30,6 +35,12 @@ CLOCK_STEP = 15
 
 FAN_STEP = 3
 """Points by which the speed of held fans may differ."""
+
+
+QUERY = "index,uuid,pci.bus_id,power.limit,clocks.current.graphics,fan.speed"
+"""The fields of the query. The output names them by their long names, whatever the query used."""
+
+QueryRow = dict[str, str]
 
 
 def plan(planning: Planning) -> PlanPart:
@@ -104,7 +115,7 @@ class HeldGpu(NamedTuple):
 class PowerState(StatePart):
     """The unit that holds GPUs to their limits, and its notes about them."""
 
-    unit: UnitState | None = None
+    unit: ServiceState | None = None
     held: Mapping[str, HeldGpu] = field(default_factory=dict)
     """By UUID."""
 
@@ -272,6 +283,94 @@ def _limit_drift(gpu: GpuPower, seen: GpuState, held: HeldGpu) -> str:
     if seen.limit is None or abs(seen.limit - gpu.limit) > ROUNDING:
         return f"its limit is {'not told' if seen.limit is None else f'{seen.limit:g} W'}"
     return ""
+
+
+def probes(plan: Plan) -> Iterator[Probe]:
+    """Yield probes of the driver, the unit, and the notes of what each GPU is limited to."""
+    if plan.power is None:
+        return
+    yield Probe("cards", "", ("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,nounits"), errors=True)
+    yield service_probe("power unit", POWER_UNIT)
+    yield Probe("held", "", ("grep", "-r", "--include=GPU-*", "", str(POWER_RUN)))
+
+
+def judge(judging: Judging) -> Verified:
+    """Return the checks of GPUs' limits."""
+    power = judging.plan.power
+    return Verified(checks=tuple(power_checks(power, judging.answers)) if power else ())
+
+
+def power_checks(power: PowerPlan, answers: ProbeOutputs) -> Iterator[Check]:
+    """Yield the checks of the unit and of each GPU."""
+    yield service_check("unit", answers.get(("power unit", ""), ""), POWER_UNIT)
+    printed = answers.get(("cards", ""), "")
+    rows = _rows(printed)
+    for gpu in power.cards:
+        row = _row_of(gpu.at, rows)
+        if row is None:
+            first = (printed.strip().splitlines() or ["nvidia-smi printed nothing"])[0]
+            yield Check(gpu.name, False, f"{gpu.at} is not among the {len(rows)} GPUs" if rows else first)
+        else:
+            yield _gpu_check(gpu, row, _note(row["uuid"], answers))
+
+
+def _note(uuid: str, answers: ProbeOutputs) -> str:
+    """Return the note of what a GPU is limited to: `FOLDER/GPU-…:NOTE` is a line of it."""
+    lines = (line.partition(f"/{uuid}:") for line in answers.get(("held", ""), "").split("\n"))
+    return "\n".join(note for _, found, note in lines if found)
+
+
+def _rows(printed: str) -> list[QueryRow]:
+    """Return the GPUs by the names of fields; units stand after these, as in `power.limit [W]`."""
+    header, *lines = csv.reader(printed.splitlines(), skipinitialspace=True) if printed else [[]]
+    names = [name.partition(" ")[0] for name in header]
+    return [dict(zip(names, line, strict=True)) for line in lines if "uuid" in names and len(line) == len(names)]
+
+
+def _row_of(at: str, rows: Sequence[QueryRow]) -> QueryRow | None:
+    if (place := whole_number(at)) is not None:
+        return dict(enumerate(sorted(rows, key=lambda row: row["pci.bus_id"].upper()))).get(place)
+    return next((row for row in rows if at.upper() in (row["uuid"].upper(), row["pci.bus_id"].upper())), None)
+
+
+def _gpu_check(gpu: GpuPower, row: QueryRow, note: str) -> Check:
+    limit, clock = parse_number(row["power.limit"]), parse_number(row.get("clocks.current.graphics", ""))
+    problems, found = [], []
+    if gpu.limit is not None:
+        refused = note.startswith("refused ") or limit is None
+        if refused and gpu.clocks:
+            found.append("takes no power limit, its clocks are held instead")
+        elif limit is None:
+            problems.append(f"takes no power limit, declared are {gpu.limit} W")
+        elif abs(limit - gpu.limit) > ROUNDING:
+            problems.append(
+                f"may draw {limit:g} W, declared are {gpu.limit} W: another program changed it; `herd up` restores it"
+            )
+        else:
+            found.append(f"may draw {limit:g} W")
+    if gpu.clocks:
+        least, most = gpu.clocks
+        # No query tells whether clocks are locked: a note that they were, and a clock that does not say otherwise.
+        if note.split()[1:2] != [f"{least},{most}"]:
+            problems.append(f"its clocks are not limited to {least} to {most} MHz: `herd up`")
+        elif clock is not None and clock > most + CLOCK_STEP:
+            problems.append(f"runs at {clock:g} MHz, expected are {least} to {most} MHz: `herd up`")
+        else:
+            found.append(f"limited to {least} to {most} MHz")
+    if gpu.fans is not None:
+        speed = parse_number(row["fan.speed"])
+        if speed is None:
+            problems.append(f"has no fans that can be set, declared are {gpu.fans} %")
+        elif abs(speed - gpu.fans) > FAN_STEP:
+            problems.append(
+                f"its fans run at {speed:g} %, declared are {gpu.fans} %: another was set, or it is too hot; "
+                "`herd up` sets ours"
+            )
+        elif note.split()[3:4] != [str(gpu.fans)]:
+            problems.append(f"its fans are not held at {gpu.fans} %: `herd up`")
+        else:
+            found.append(f"fans at {speed:g} %")
+    return Check(gpu.name, not problems, "; ".join(problems or found))
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:

@@ -16,7 +16,7 @@ from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Estimate, InstancePlan, Plan, SuspendPlan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunVerb, file_differences, written_files
-from llamaherd.role.report import Check, service_check
+from llamaherd.role.report import Check, service_check, service_probe
 from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
 from llamaherd.text.numbers import show_hours
 from roles.suspend.onhost import ApplyInput, Found
@@ -93,8 +93,7 @@ def suspend_leftovers(plan: Plan, state: HostState) -> list[Change]:
 def probes(plan: Plan) -> Iterator[Probe]:
     """Yield the probe of the timer."""
     if plan.suspend:
-        unit = ("systemctl", "show", "-p", "ActiveState", "-p", "UnitFileState", SUSPEND_TIMER)
-        yield Probe("suspend timer", "", unit, errors=True)
+        yield service_probe("suspend timer", SUSPEND_TIMER)
         yield Probe("suspend result", "", ("systemctl", "show", "-P", "Result", SUSPEND_UNIT), errors=True)
 
 

@@ -10,16 +10,16 @@ from llamaherd.host.responses import ProbeOutputs
 from llamaherd.host.state import HostState, StatePart
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.fleet_file import Gateway
-from llamaherd.layout import ADDRESS, ADDRESS_PROGRAM, ADDRESS_RUN, ADDRESS_UNIT, ASK_USER, GATEWAY_UNIT, UNITS
+from llamaherd.layout import ADDRESS, ADDRESS_PROGRAM, ADDRESS_RUN, ADDRESS_UNIT, ASK_USER, GATEWAY_UNIT
 from llamaherd.onhost.verbs import NoInput
 from llamaherd.onhost.verification import Probe
-from llamaherd.plan import Estimate, Plan, TextFile, VirtualAddressPlan, digest
+from llamaherd.plan import Estimate, Plan, TextFile, VirtualAddressPlan
 from llamaherd.plan.server import Endpoint
 from llamaherd.render import render
-from llamaherd.role.changes import Action, Change, RunVerb, file_differences, written_files
+from llamaherd.role.changes import Action, Change, RunVerb, file_differences, unit_file, unit_spec, written_files
 from llamaherd.role.preflight import PreflightRow, Refusal
 from llamaherd.role.reach import Network, networks
-from llamaherd.role.report import Check, restart_reasons, service_check, unit_problems
+from llamaherd.role.report import Check, restart_reasons, service_check, service_probe, unit_problems
 from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
 from llamaherd.text.quoting import url_host
 from roles.virtual_address.onhost import ApplyInput, Found
@@ -83,7 +83,6 @@ def _config(gateway: Gateway, address: str, own: Rig, peer: Rig, priority: int) 
 
 
 def _unit(rig: str, config: str, program: str) -> TextFile:
-    """Return the unit, with a hash of itself and of the files that it uses: another hash is out of date."""
     text = render(
         "virtual_address/address.service.j2",
         rig=rig,
@@ -92,12 +91,7 @@ def _unit(rig: str, config: str, program: str) -> TextFile:
         folder=ADDRESS,
         run=ADDRESS_RUN,
     )
-    return TextFile(path=str(UNITS / ADDRESS_UNIT), text=text.replace("@SPEC@", digest(text, config, program)))
-
-
-def unit_spec(made: VirtualAddressPlan) -> str:
-    """Return the hash in the unit."""
-    return made.unit.text.partition("LLAMAHERD_SPEC=")[2].split("\n", 1)[0]
+    return unit_file(ADDRESS_UNIT, text, config, program)
 
 
 @dataclass(frozen=True)
@@ -162,7 +156,7 @@ def address_changes(plan: Plan, state: HostState) -> list[Change]:
     if made is None:
         return []
     unit = AddressState.of(state).unit
-    restart = restart_reasons(unit, unit_spec(made))
+    restart = restart_reasons(unit, unit_spec(made.unit))
     reasons = (*restart, *file_differences(made.files, state), *unit_problems(unit))
     if not reasons:
         return []
@@ -187,8 +181,7 @@ def probes(plan: Plan) -> Iterator[Probe]:
     made, gateway = plan.virtual_address, plan.gateway
     if made is None or gateway is None:
         return
-    unit = ("systemctl", "show", "-p", "ActiveState", "-p", "UnitFileState", ADDRESS_UNIT)
-    yield Probe("virtual address unit", "", unit, errors=True)
+    yield service_probe("virtual address unit", ADDRESS_UNIT)
     yield Probe("virtual address", "", (str(ADDRESS_PROGRAM), "where"), errors=True)
     scheme = "https" if gateway.secure else "http"
     url = f"{scheme}://{url_host(made.address)}:{gateway.port}/healthz"

@@ -13,7 +13,7 @@ from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Estimate, GatewayPlan, Plan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunVerb, file_differences, file_differs, written_files
-from llamaherd.role.report import Check, service_check
+from llamaherd.role.report import Check, service_check, service_probe
 from llamaherd.role.role import Inspection, Judging, Role, Task, Verified
 from roles.wake.onhost import ApplyInput, Found
 
@@ -71,8 +71,7 @@ def wake_leftovers(plan: Plan, state: HostState) -> list[Change]:
 def probes(plan: Plan) -> Iterator[Probe]:
     """Yield the probe of the socket."""
     if wake_files(plan.gateway):
-        unit = ("systemctl", "show", "-p", "ActiveState", "-p", "UnitFileState", WAKE_SOCKET)
-        yield Probe("wake socket", "", unit, errors=True)
+        yield service_probe("wake socket", WAKE_SOCKET)
 
 
 def judge(judging: Judging) -> Verified:

@@ -23,7 +23,7 @@ from llamaherd.role.role import Role
 from roles.base import BaseState
 from roles.base.onhost import FolderFound, UserFound
 from roles.engines import BuiltState
-from roles.models.changes import StoreState
+from roles.models import StoreState
 from roles.serve.state import ServeState
 from tests.support.host_lines import NO_DISK
 from tests.support.ours import inspect_scripts, inspect_text, parse_state

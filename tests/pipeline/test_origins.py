@@ -9,7 +9,7 @@ import pytest
 from llamaherd.diagnostics.findings import HubError
 from llamaherd.inventory.schema import Connect
 from llamaherd.plan import FromFolder, FromHub, FromNeighbour, Plan, StorePlan
-from roles.models.changes import file_places
+from roles.models import file_places
 from tests.support.rigs import gpu_rig, planned
 
 LOCKED_AT = "https://hub.lan"

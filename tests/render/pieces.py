@@ -27,16 +27,15 @@ from llamaherd.plan import (
     TextFile,
     ToolkitPlan,
 )
-from llamaherd.role.changes import Change, DeferredVerb, RunScript, Say
+from llamaherd.role.changes import Change, DeferredVerb, RunScript, Say, unit_spec
 from roles.chat_page import KEY_FILE as CHAT_KEY
 from roles.chat_page import changes_with as chat_changes
-from roles.gateway import GatewayState, unit_spec
+from roles.gateway import GatewayState
 from roles.gateway import changes_with as gateway_changes
 from roles.gateway.config import configuration, spec_of
 from roles.gateway.onhost import RunningState
-from roles.models.changes import ModelSource, fetch_job, to_fetch
+from roles.models import ModelSource, fetch_job, to_fetch
 from roles.monitoring import MonitoringState
-from roles.monitoring.plan import unit_spec as unit_of
 from roles.power import PowerState
 from roles.serve.blue_green import candidate_files, candidate_spec
 from tests.render.plans import (
@@ -83,7 +82,7 @@ def gateway(how: str = "") -> list[Change]:
     seen = HostState()
     if how:
         spec, port = spec_of(configuration(wanted, keys).text).split("/")
-        unit = ServiceState("active", "enabled", False, unit_spec(wanted))
+        unit = ServiceState("active", "enabled", False, unit_spec(wanted.unit))
         read = RunningState("other" if how == "reload" else spec, int(port), maps_are_read=False)
         seen = HostState.of(GatewayState(unit, read))
         seen = replace(seen, files={file.path: as_written(file) for file in gateway_files(wanted, keys)})
@@ -194,7 +193,7 @@ def watched_gateway() -> str:
 def watching(read: str) -> HostState:
     """A host where all runs that watches, and has read this."""
     units = {PurePosixPath(unit.path).name: unit for unit in monitored(WATCHING["box"]).units}
-    seen = {name: ServiceState("active", "enabled", False, unit_of(unit)) for name, unit in units.items()}
+    seen = {name: ServiceState("active", "enabled", False, unit_spec(unit)) for name, unit in units.items()}
     return HostState.of(MonitoringState(seen, read))
 
 

@@ -12,8 +12,7 @@ from llamaherd.plan import (
 )
 from llamaherd.render import render
 from roles.gateway.config import configuration, maps, reader, waker
-from roles.nvidia_driver.changes import undo_file
-from roles.nvidia_driver.plan import version_hold
+from roles.nvidia_driver.changes import undo_file, version_hold
 from roles.wake import wake_files
 from tests.bench.grouped import watched
 from tests.render.pieces import (

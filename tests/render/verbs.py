@@ -25,8 +25,8 @@ from roles.cuda_toolkit import inspection_input as inspected_toolkit
 from roles.cuda_toolkit import toolkit_changes
 from roles.engines import build_changes
 from roles.engines import inspection_input as inspected_builds
+from roles.models import begin_changes, model_changes, share_input
 from roles.models import inspection_input as inspected_store
-from roles.models.changes import begin_changes, model_changes, share_input
 from roles.power import inspection_input as inspected_power
 from roles.serve.blue_green import candidate_input
 from roles.serve.changes import server_changes
@@ -111,9 +111,7 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
     "fetch_joined": lambda: begin_changes(GPU, host_with(fetch=fetch_id()), hub, WATCHER),
     "fetch_awaited": lambda: made(model_changes(GPU, HostState(), hub, WATCHER)[1:]),
     "models_admitted": lambda: model_changes(GPU, HostState(), hub, WATCHER)[-1:],
-    "share": lambda: queried(
-        "models.share.share", share_input(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token")
-    ),
+    "share": lambda: queried("models.share", share_input(NEIGHBOUR, ["1" * 64, "2" * 64], "0123456789ab", "token")),
     "store_look": lambda: queried("llamaherd.store.inspect", StoreInput("/var/lib/llamaherd/models")),
     "store_prune": lambda: queried("llamaherd.store.prune", prune_input("/var/lib/llamaherd/models", REMOVALS)),
     "store_hash": lambda: queried("llamaherd.store.hash", hash_input(files_once(GPU))),

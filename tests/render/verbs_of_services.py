@@ -18,7 +18,6 @@ from roles.monitoring import changes_with as watcher_changes
 from roles.monitoring import exporter_changes
 from roles.monitoring import leftovers as monitoring_leftovers
 from roles.power import PowerState, power_changes, power_leftovers
-from roles.power.onhost import UnitState
 from roles.suspend import SuspendState, suspend_changes, suspend_leftovers
 from roles.virtual_address import AddressState, address_changes, address_leftovers
 from roles.wake import WakeState, wake_changes, wake_leftovers
@@ -28,7 +27,7 @@ from tests.render.plans import CHATTING, GPU, HELD, SHARING, SUSPENDING, WAKING,
 from tests.render.verbs import document
 from tests.support.prometheus import watcher_of
 
-POWERED = UnitState("active", "enabled", needs_reload=False)
+POWERED = ServiceState("active", "enabled", False, "")
 RUNNING = ServiceState("active", "", False, "")
 
 

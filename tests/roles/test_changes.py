@@ -10,7 +10,7 @@ from llamaherd.plan import Plan
 from roles.base import base_changes, package_changes
 from roles.base.onhost import UserFound
 from roles.engines import build_changes
-from roles.models.changes import begin_changes, model_changes
+from roles.models import begin_changes, model_changes
 from roles.serve.plan import image_changes
 from roles.serve.removal import removal_changes
 from roles.serve.state import ServeState

@@ -100,14 +100,14 @@ def test_models_are_begun_before_engines_and_awaited_after_them(with_hub: Plan) 
     first, build, wait = (
         next(n for n, script in enumerate(ran.scripts) if mark in script)
         for mark in (
-            '"verb":"models.fetch.begin"',
+            '"verb":"models.begin"',
             '"verb":"engines.build"',
-            '"verb":"models.fetch.wait"',
+            '"verb":"models.wait"',
         )
     )
     assert first < build < wait
     carrying = [each["verb"] for each in ran.documents if "hf_canary" in json.dumps(each)]
-    assert carrying == ["models.fetch.begin", "models.fetch.wait"]
+    assert carrying == ["models.begin", "models.wait"]
     assert not [command for command in ran.commands if "hf_canary" in command]
 
 

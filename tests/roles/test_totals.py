@@ -18,10 +18,10 @@ from llamaherd.host.state import HostState
 from llamaherd.host.time_limits import SOURCE_SECONDS
 from llamaherd.onhost.system import FailedError, Host
 from llamaherd.role.changes import DeferredVerb
+from roles import models
 from roles.engines import compile_input
 from roles.engines.onhost.compiling import compile_engine
-from roles.models import changes as models
-from roles.models.onhost.fetch import FetchInput
+from roles.models.onhost import FetchInput
 from tests.render.pieces import hub
 from tests.render.plans import GPU, WATCHER
 from tests.support.rigs import cpu_rig, planned

@@ -9,8 +9,7 @@ from click.testing import CliRunner, Result
 
 from llamaherd.cli.herd import main
 from llamaherd.pipeline.fleet_files import examine_fleet
-from llamaherd.scaffold import example_names, example_rigs
-from llamaherd.scaffold.hardware import ScaffoldError
+from llamaherd.scaffold import ScaffoldError, example_names, example_rigs
 from tests.support.rigs import ROOT
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +18,11 @@ from llamaherd.host.remote import NoPythonError, Remote
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.onhost.hardware import FoundGpu, FoundHost, HardwareInput, inspect
 from llamaherd.onhost.system import TIMED_OUT, Ended, Host
-from llamaherd.scaffold.hardware import ScaffoldError, checked_hardware, inspect_hardware, refuse_unfit
+from llamaherd.scaffold import ScaffoldError, checked_hardware, inspect_hardware, refuse_unfit
 from tests.support.found_hosts import found_host
 from tests.support.recording import RecordingHost
 
 pytestmark = pytest.mark.usefixtures("starts_processes")
-
-MODULE = sys.modules["llamaherd.scaffold.hardware"]
-"""The package has a function of that name."""
 
 DUO_SMI = (
     "0, GPU-1f0a7c2b-5c1d-4e7a-9b1f-4c0e9a553f10, 00000000:01:00.0, 24564, 450.00, 450.00, 480.00, 580.95.05, 8.6, "
@@ -299,7 +295,7 @@ def test_a_host_without_python(monkeypatch: pytest.MonkeyPatch, connect: dict[st
     def query(remote: Remote, *_: object) -> NoReturn:
         raise NoPythonError(remote.connect, "debian-13")
 
-    monkeypatch.setattr(MODULE, "query_verb", query)
+    monkeypatch.setattr("llamaherd.scaffold.query_verb", query)
     with pytest.raises(ScaffoldError, match=r"there is no python3 on .* \(debian-13\)") as raised:
         inspect_hardware(Connect.model_validate(connect))
     assert raised.value.help == f"install it: `{command}`, then run this command again"
@@ -309,7 +305,7 @@ def test_a_host_without_python_that_llamaherd_cannot_provision(monkeypatch: pyte
     def query(remote: Remote, *_: object) -> NoReturn:
         raise NoPythonError(remote.connect, "arch-")
 
-    monkeypatch.setattr(MODULE, "query_verb", query)
+    monkeypatch.setattr("llamaherd.scaffold.query_verb", query)
     with pytest.raises(ScaffoldError, match=r"there is no python3 on duo.lan \(arch\)\n") as raised:
         inspect_hardware(Connect(host="duo.lan"))
     assert raised.value.help.startswith("use a host with one of debian-12, debian-13, ubuntu-22.04,")
@@ -317,7 +313,7 @@ def test_a_host_without_python_that_llamaherd_cannot_provision(monkeypatch: pyte
 
 @pytest.mark.parametrize("host", ["duo.lan", LOCAL])
 def test_a_host_is_inspected(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
-    monkeypatch.setattr(MODULE, "query_verb", lambda *_: found_host("duo"))
+    monkeypatch.setattr("llamaherd.scaffold.query_verb", lambda *_: found_host("duo"))
     assert inspect_hardware(Connect(host=host)) == found_host("duo")
 
 
@@ -339,7 +335,7 @@ def test_a_host_that_nothing_can_be_done_with(look: FoundHost, words: str) -> No
 
 
 def test_a_rig_of_the_same_name_is_kept_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "query_verb", lambda *_: found_host("cpu-box"))
+    monkeypatch.setattr("llamaherd.scaffold.query_verb", lambda *_: found_host("cpu-box"))
     fleet = tmp_path / "fleet"
 
     def init(*words: str) -> Result:
@@ -361,7 +357,7 @@ def test_a_rig_of_the_same_name_is_kept_and_reported(tmp_path: Path, monkeypatch
 def test_a_second_host_with_the_same_hardware_may_extend_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MODULE, "query_verb", lambda *_: found_host("cpu-box"))
+    monkeypatch.setattr("llamaherd.scaffold.query_verb", lambda *_: found_host("cpu-box"))
 
     def init(name: str) -> str:
         ended = CliRunner().invoke(main, ["init", str(tmp_path), "--from", f"{name}.lan"], prog_name="herd")
@@ -370,5 +366,5 @@ def test_a_second_host_with_the_same_hardware_may_extend_the_first(
 
     assert "extends" not in init("one")
     assert "\none has the same hardware: with `extends: one`, two.yaml needs only what differs\n" in init("two")
-    monkeypatch.setattr(MODULE, "query_verb", lambda *_: replace(found_host("cpu-box"), os="debian-13"))
+    monkeypatch.setattr("llamaherd.scaffold.query_verb", lambda *_: replace(found_host("cpu-box"), os="debian-13"))
     assert "extends" not in init("three")

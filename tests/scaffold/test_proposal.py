@@ -26,8 +26,8 @@ from llamaherd.scaffold import (
     propose_model,
     rig_yaml,
     write_files,
+    written_gpus,
 )
-from llamaherd.scaffold.hardware import written_gpus
 from tests.support.found_hosts import found_host
 from tests.support.headers import gemma3, qwen_35b
 

@@ -19,6 +19,7 @@ from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.onhost.hardware import FoundGpu, FoundHost
 from llamaherd.pipeline.fleet_files import examine_fleet
 from llamaherd.scaffold import (
+    ScaffoldError,
     connect_to,
     cuda_for,
     example_rig,
@@ -29,8 +30,8 @@ from llamaherd.scaffold import (
     rig_yaml,
     round_ram,
     write_files,
+    written_gpus,
 )
-from llamaherd.scaffold.hardware import ScaffoldError, written_gpus
 from llamaherd.text.numbers import parse_size
 from tests.support.found_hosts import found_host
 from tests.support.rigs import ROOT

@@ -12,7 +12,7 @@ from llamaherd.onhost.servers import ServingState
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import Change, Say
 from roles.base.onhost import FolderFound
-from roles.models.changes import ModelSource, StoreState
+from roles.models import ModelSource, StoreState
 from roles.serve.changes import server_changes
 from tests.support.ours import parse_state
 from tests.support.rigs import KEY, converged, cpu_rig, gpu_rig, planned

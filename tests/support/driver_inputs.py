@@ -15,7 +15,7 @@ from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.files import WrittenFile
 from llamaherd.role.changes import written_files
 from roles.nvidia_driver.changes import NAMES, undo_file
-from roles.nvidia_driver.onhost.packages import Driver, InstallInput, install
+from roles.nvidia_driver.onhost.packages import DriverInput, InstallInput, install
 from roles.nvidia_driver.onhost.undo import UndoInput, WayBack
 from tests.support.driver_host import DAEMON, DKMS, DRIVER, LIBRARY, SMI, DriverHost, driver_host
 from tests.support.played_host import File
@@ -34,7 +34,7 @@ def file(path: object, text: str) -> WrittenFile:
 
 def given(version: str = NEW, undo: UndoInput | None = UNDO, **more: Any) -> InstallInput:
     """Return an input that moves a host to another version."""
-    driver = Driver(version[:3], None, LIBRARY, (), (), prebuilt=False, source="NVIDIA's repository")
+    driver = DriverInput(version[:3], None, LIBRARY, (), (), prebuilt=False, source="NVIDIA's repository")
     values: dict[str, Any] = {
         "driver": driver,
         "packages": (LIBRARY, DKMS, SMI),

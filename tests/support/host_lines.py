@@ -35,7 +35,6 @@ from roles.monitoring.onhost import Found as MonitoringFound
 from roles.nvidia_driver.onhost import Found as DriverFound
 from roles.nvidia_driver.onhost import PersistenceFound
 from roles.power.onhost import Found as PowerFound
-from roles.power.onhost import UnitState as PowerUnit
 from roles.serve.onhost.model import HeldPort
 from roles.serve.onhost.model import InspectedServers as ServeFound
 from roles.suspend.onhost import Found as SuspendFound
@@ -442,7 +441,7 @@ def _power(rows: Rows) -> PowerFound:
     for row in rows:
         match row:
             case "power", active, enabled, needs_reload:
-                found = replace(found, unit=PowerUnit(active, enabled, needs_reload == "yes"))
+                found = replace(found, unit=ServiceState(active, enabled, needs_reload == "yes", ""))
             case "held", uuid, *words:
                 found = replace(found, held={**found.held, uuid: tuple(words)})
             case other:

@@ -19,20 +19,18 @@ from llamaherd.inventory.wsl_files import merge_wslconfig
 from llamaherd.layout import FIGURES_TIMER, GATEWAY_USER, OURS
 from llamaherd.lock import Lock, LockedFile, LockedModel
 from llamaherd.plan import ChatPlan, DriverPlan, GatewayPlan, GpuPower, InstancePlan, MonitoringPlan, Plan, WslPlan
+from llamaherd.role.changes import unit_spec
 from roles import ROLES
 from roles.chat_page import KEY_FILE as CHAT_KEY
 from roles.chat_page import ROOT_FILE as CHAT_ROOT
 from roles.container_runtime import PACKAGES as TOOLKIT_PACKAGES
 from roles.container_runtime import merge as merge_settings
 from roles.container_runtime import pins
-from roles.gateway import unit_spec
 from roles.gateway.config import GatewayKeys, configuration, maps, reader, spec_of, waker
 from roles.monitoring import key_places
 from roles.monitoring.plan import key_files
-from roles.monitoring.plan import unit_spec as unit_of
-from roles.nvidia_driver.plan import version_hold
+from roles.nvidia_driver.changes import version_hold
 from roles.serve.state import declared_limits
-from roles.virtual_address import unit_spec as address_spec
 from tests.support.ours import plan
 
 Declared = dict[str, Any]
@@ -280,7 +278,7 @@ def converged(plan: Plan, keys: Mapping[str, str]) -> list[str]:
     if plan.gateway and plan.gateway.wakes:
         lines.append(("wake", "active"))
     if plan.virtual_address:
-        lines.append(("virtual-address", "active", "enabled", "no", address_spec(plan.virtual_address)))
+        lines.append(("virtual-address", "active", "enabled", "no", unit_spec(plan.virtual_address.unit)))
     if plan.chat:
         lines += chat_lines(plan.chat, keys)
     if plan.monitoring:
@@ -321,7 +319,7 @@ def gateway_lines(gateway: GatewayPlan, keys: Mapping[str, str]) -> list[tuple[s
         for file in (config, reader(), *waker(gateway), *maps(gateway, told))
         for line in _file(file.path, file.text, "0600", _GATEWAYS)
     ]
-    lines += [("gateway", "unit", "active", "enabled", "no", unit_spec(gateway))]
+    lines += [("gateway", "unit", "active", "enabled", "no", unit_spec(gateway.unit))]
     lines += [("gateway", "running", spec_of(config.text), "same"), ("listens", f"{gateway.port:04X}")]
     return lines
 
@@ -329,7 +327,7 @@ def gateway_lines(gateway: GatewayPlan, keys: Mapping[str, str]) -> list[tuple[s
 def monitoring_lines(made: MonitoringPlan, keys: Mapping[str, str]) -> list[tuple[str, ...]]:
     """What watches as planned; `keys` by the names of their files on the host."""
     lines: list[tuple[str, ...]] = [
-        ("monitoring", "unit", unit.path.rpartition("/")[2], "active", "enabled", "no", unit_of(unit))
+        ("monitoring", "unit", unit.path.rpartition("/")[2], "active", "enabled", "no", unit_spec(unit))
         for unit in made.units
     ]
     if made.watcher:

@@ -17,7 +17,7 @@ from llamaherd.host.state import (
 )
 from roles.base import BaseState
 from roles.engines import BuiltState
-from roles.models.changes import StoreState
+from roles.models import StoreState
 from roles.serve.state import ServeState
 
 _PARTS: tuple[type[StatePart], ...] = (

@@ -13,7 +13,7 @@ from llamaherd.layout import BUILD_PATH, BUILD_USER, BUILDS, CACHE, INCOMING, LO
 from llamaherd.onhost.clients import systemctl, unit_runs
 from llamaherd.onhost.document import VERSION, dump
 from llamaherd.onhost.files import as_seconds, as_text, cannot_write, is_file
-from llamaherd.onhost.services import last_lines, show_units
+from llamaherd.onhost.services import require_success, show_units
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import Verb
 from roles.engines.onhost.compiling import CompileInput, sha256sum
@@ -126,14 +126,11 @@ class InstallInput:
 
 @dataclass(frozen=True)
 class _Job:
-    """What a unit makes: a build or an installed release, and the verb that makes it with its input."""
+    """What a unit makes: a build or an installed release, and the verb that makes it, in words, too."""
 
-    id: str
-    user: str
-    targets: tuple[str, ...]
+    input: CompileInput | ReleaseInput
     seconds: int
     verb: str
-    input: CompileInput | ReleaseInput
     doing: str
     done: str
     what: str
@@ -141,34 +138,27 @@ class _Job:
 
 def build(given: BuildInput, system: System) -> None:
     """Build an engine, or join the run that builds it. Raise FailedError with the compiler's own words."""
-    engine = given.engine
     words = ("building", "built", "the build")
-    _make(
-        _Job(engine.id, engine.user, engine.targets, given.seconds, "engines.compiling.compile", engine, *words), system
-    )
+    _make(_Job(given.engine, given.seconds, "engines.compiling.compile", *words), system)
 
 
 def install(given: InstallInput, system: System) -> None:
     """Install a release, or join the run that installs it. Raise FailedError."""
-    release = given.release
     words = ("installing", "installed", "the installation")
-    _make(
-        _Job(release.id, release.user, release.targets, given.seconds, "engines.prebuilt.install", release, *words),
-        system,
-    )
+    _make(_Job(given.release, given.seconds, "engines.prebuilt.install", *words), system)
 
 
 def _make(job: _Job, system: System) -> None:
-    home, work, unit = f"{BUILDS}/{job.id}", f"{WORK}/{job.id}", f"llamaherd-build-{job.id}.service"
+    home, work, unit = f"{BUILDS}/{job.input.id}", f"{WORK}/{job.input.id}", f"llamaherd-build-{job.input.id}.service"
     try:
-        if is_whole(home, job.targets, system) and not is_intact(home, system):
+        if is_whole(home, job.input.targets, system) and not is_intact(home, system):
             system.remove(f"{home}/manifest.json")  # without it, a build is unfinished
-        is_done = is_whole(home, job.targets, system) or system.entry(f"{work}/out/manifest.json")
+        is_done = is_whole(home, job.input.targets, system) or system.entry(f"{work}/out/manifest.json")
         if not is_done and not unit_runs(system, unit):
             _begin(job, work, unit, system)
         _wait(job, work, unit, system)
         # A run whose connection was lost waits here as well: one of them admits the build.
-        with system.lock("build", LOCK_WAIT, f"letting {job.id} in"):
+        with system.lock("build", LOCK_WAIT, f"letting {job.input.id} in"):
             _admit(job, home, work, system)
     except OSError as error:
         raise cannot_write(error) from error
@@ -177,15 +167,13 @@ def _make(job: _Job, system: System) -> None:
 def _begin(job: _Job, work: str, unit: str, system: System) -> None:
     """Start the unit that compiles. It outlives this program and the connection."""
     systemctl(system, "reset-failed", unit)
-    made = system.run(["install", "-d", "-o", job.user, work])
-    if not made.ok:
-        raise FailedError(f"cannot create {work}", log=last_lines(made, 3))
+    require_success(system.run(["install", "-d", "-o", job.input.user, work]), f"cannot create {work}")
     for name in ("failed", "build.log", "build.sh"):
         system.remove(f"{work}/{name}")  # links that an earlier build may have left
     document = {"version": VERSION, "verb": job.verb, "input": job.input}
-    system.write(f"{work}/build.json", dump(document), mode=0o600, owner=job.user)
+    system.write(f"{work}/build.json", dump(document), mode=0o600, owner=job.input.user)
     properties = (
-        f"User={job.user}",
+        f"User={job.input.user}",
         "Nice=10",
         "OOMScoreAdjust=800",
         f"RuntimeMaxSec={job.seconds}",
@@ -196,17 +184,11 @@ def _begin(job: _Job, work: str, unit: str, system: System) -> None:
         "ProtectHome=yes",
         "PrivateTmp=yes",
     )
-    command = [
-        "systemd-run",
-        "-q",
-        f"--unit={unit}",
-        "--collect",
-        *(word for each in properties for word in ("-p", each)),
-    ]
+    words = [word for each in properties for word in ("-p", each)]
+    command = ["systemd-run", "-q", f"--unit={unit}", "--collect", *words]
     program = ["/usr/bin/python3", "-I", system.program, f"{BUILD_PATH}/build.json"]
     started = system.run([*command, "-E", f"HOME={BUILD_PATH}", *program], seconds=90)
-    if not started.ok:
-        raise FailedError(f"{unit} cannot be started", log=last_lines(started, 3))
+    require_success(started, f"{unit} cannot be started")
 
 
 def _wait(job: _Job, work: str, unit: str, system: System) -> None:
@@ -218,12 +200,12 @@ def _wait(job: _Job, work: str, unit: str, system: System) -> None:
         elapsed = int(system.now() - began)
         if elapsed > job.seconds:
             raise FailedError(
-                f"{job.what} of {job.id} has not ended within {_limit(job.seconds)}; its logs are in {work}",
+                f"{job.what} of {job.input.id} has not ended within {_limit(job.seconds)}; its logs are in {work}",
                 f"see with `ps -ef --forest` what hangs, end it with `systemctl stop {unit}`, and run again",
             )
         if elapsed // _REPORT_SECONDS > reported:
             reported = elapsed // _REPORT_SECONDS
-            system.report(f"{job.doing} {job.id}: {_step(job, work, elapsed, system)}")
+            system.report(f"{job.doing} {job.input.id}: {_step(job, work, elapsed, system)}")
 
 
 def _step(job: _Job, work: str, elapsed: int, system: System) -> str:
@@ -247,19 +229,18 @@ def _progress(log: str, system: System) -> str:
 
 def _admit(job: _Job, home: str, work: str, system: System) -> None:
     """Make a finished build root's, and move it to its place."""
-    if is_whole(home, job.targets, system):
-        system.report(f"{job.done} {job.id}")
+    if is_whole(home, job.input.targets, system):
+        system.report(f"{job.done} {job.input.id}")
         return
     if not system.entry(f"{work}/out/manifest.json"):
         raise _failure(job, work, system)
     _own(system, f"{work}/out", ["chmod", "-R", "u=rwX,go=rX", f"{work}/out"])
     system.remove(home)
     moved = system.run(["mv", "-T", f"{work}/out", home], seconds=_COPY_SECONDS)
-    if not moved.ok:
-        raise FailedError(f"cannot move the build to {home}", "see `df -h /opt`", last_lines(moved, 3))
+    require_success(moved, f"cannot move the build to {home}", "see `df -h /opt`")
     write_stamp(home, system)
     system.remove(work)
-    system.report(f"{job.done} {job.id} in {_manifest(home, system).get('seconds', '?')} s")
+    system.report(f"{job.done} {job.input.id} in {_manifest(home, system).get('seconds', '?')} s")
 
 
 def _failure(job: _Job, work: str, system: System) -> FailedError:
@@ -343,8 +324,7 @@ def _own(system: System, path: str, *commands: list[str]) -> None:
     """Make files root's, and set permissions. Raise FailedError."""
     for command in (["chown", "-R", "root:root", path], *commands):
         ended = system.run(command, seconds=_COPY_SECONDS)
-        if not ended.ok:
-            raise FailedError(f"cannot set owner and permissions of {path}", log=last_lines(ended, 3))
+        require_success(ended, f"cannot set owner and permissions of {path}")
 
 
 def vouch(given: VouchInput, system: System) -> None:
@@ -373,9 +353,7 @@ def _set_aside(file: str, system: System) -> None:
     system.folder(str(SET_ASIDE), mode=0o700)
     when = time.strftime("%Y%m%dT%H%M%S", time.localtime(system.clock()))
     to = f"{SET_ASIDE}/{file.lstrip('/').replace('/', '_')}.{when}"
-    moved = system.run(["mv", "-T", file, to], seconds=_COPY_SECONDS)
-    if not moved.ok:
-        raise FailedError(f"cannot move {file} to {to}", log=last_lines(moved, 3))
+    require_success(system.run(["mv", "-T", file, to], seconds=_COPY_SECONDS), f"cannot move {file} to {to}")
     system.report(f"{file} is no part of what was built; it lies in {to} now")
 
 
@@ -390,9 +368,7 @@ def admit_source(given: SourceFileInput, system: System) -> None:
             system.remove(sent)
             raise FailedError(f"the archive arrived with sha256 {have}, but the inventory declares {given.sha256}")
         for command in (["chown", BUILD_USER, sent], ["chmod", "0644", sent], ["mv", "-f", sent, source]):
-            ended = system.run(command, seconds=_COPY_SECONDS)
-            if not ended.ok:
-                raise FailedError(f"cannot move the archive to {source}", log=last_lines(ended, 3))
+            require_success(system.run(command, seconds=_COPY_SECONDS), f"cannot move the archive to {source}")
 
 
 VERBS = {

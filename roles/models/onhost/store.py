@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from llamaherd.layout import FETCH_RUN, FETCH_UNIT, FETCH_USER, INCOMING, LOCK_WAIT
 from llamaherd.onhost.files import Disk, as_seconds, as_text, cannot_write, disk_of, is_file
-from llamaherd.onhost.services import last_lines, show_units
+from llamaherd.onhost.services import require_success, show_units
 from llamaherd.onhost.store import (
     MANIFEST,
     is_vouched,
@@ -18,10 +18,9 @@ from llamaherd.onhost.store import (
     manifest_lines,
     write_manifest,
 )
-from llamaherd.onhost.system import Ended, Entry, FailedError, System
+from llamaherd.onhost.system import Entry, FailedError, System
 from llamaherd.onhost.verbs import Verb
-from roles.models.onhost import make_folder, reported
-from roles.models.onhost.fetch import ID
+from roles.models.onhost import ID, is_plain_file, make_folder, reported
 
 _BLOCK = 512
 _RUNS = ("active", "activating", "deactivating", "reloading")
@@ -32,6 +31,7 @@ WARNINGS = str(FETCH_RUN / "warnings")
 MOVE_SECONDS = 86_400
 """A file from the controller may have to be copied to another disk."""
 
+_ABOVE = "the reason is above"
 _FIX = "run `herd up` again"
 
 
@@ -226,7 +226,7 @@ def _admit_file(incoming: str, folder: str, file: AdmittedFile, system: System) 
 def _arrived_file(incoming: str, path: str, file: AdmittedFile, system: System) -> str:
     """Return where a file has arrived, root's by now; empty where it is in its place. Raise FailedError if neither."""
     fetched, sent = f"{incoming}/{file.sha256}", f"{INCOMING}/{file.sha256}"
-    source = next((each for each in (fetched, sent) if _is_file(system, each)), "")
+    source = next((each for each in (fetched, sent) if is_plain_file(each, system)), "")
     if not source:
         # A run was killed between the rename and the manifest.
         if is_writable_by_root_only(system.entry(path)) and system.digest([path]) == file.sha256:
@@ -243,19 +243,14 @@ def _arrived_file(incoming: str, path: str, file: AdmittedFile, system: System) 
     return source
 
 
-def _is_file(system: System, path: str) -> bool:
-    found = system.entry(path)
-    return found is not None and found.kind == "file"
-
-
 def _make_roots(path: str, system: System, *, is_sent: bool) -> None:
     """Make a file root's that was sent, fetched or copied. What root has elsewhere too, linked in, stays as it is."""
     found = system.entry(path)
     if found and (is_sent or found.owner == FETCH_USER):
-        _require(system.run(["chown", "-h", "root:root", path]), f"cannot make {path} root's")
+        require_success(system.run(["chown", "-h", "root:root", path]), f"cannot make {path} root's; {_ABOVE}")
         found = system.entry(path)
     if found and found.owner == "root" and found.links == 1:
-        _require(system.run(["chmod", "0644", path]), f"cannot set the permissions of {path}")
+        require_success(system.run(["chmod", "0644", path]), f"cannot set the permissions of {path}; {_ABOVE}")
 
 
 def _move_in(source: str, path: str, system: System, *, keep: bool) -> None:
@@ -270,12 +265,8 @@ def _move_in(source: str, path: str, system: System, *, keep: bool) -> None:
         # A rename would leave both names.
         system.remove(source)
     else:
-        _require(system.run(["mv", "-fT", source, path], seconds=MOVE_SECONDS), f"cannot move {source} to {path}")
-
-
-def _require(ended: Ended, message: str) -> None:
-    if not ended.ok:
-        raise FailedError(f"{message}; the reason is above", log=last_lines(ended, 3))
+        moved = system.run(["mv", "-fT", source, path], seconds=MOVE_SECONDS)
+        require_success(moved, f"cannot move {source} to {path}; {_ABOVE}")
 
 
 def _list_files(model: AdmittedModel, system: System, *, keep_time: bool) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 from llamaherd.layout import (
     DRIVER_ARMED,
@@ -19,11 +20,12 @@ from llamaherd.layout import (
     REBOOT_NOTE,
     UNITS,
 )
-from llamaherd.onhost.apt import LOG, AptProgress
+from llamaherd.onhost.apt import LOG, AptProgress, installed_versions
 from llamaherd.onhost.clients import systemctl, unit_properties
-from llamaherd.onhost.services import show_units
-from llamaherd.onhost.system import NOT_STARTED, Ended, System
-from llamaherd.onhost.verbs import Verb
+from llamaherd.onhost.files import cannot_write
+from llamaherd.onhost.services import journal, locked, show_units
+from llamaherd.onhost.system import NOT_STARTED, Ended, FailedError, System
+from llamaherd.onhost.verbs import NoInput, Verb
 
 BEFORE, ARMED = str(DRIVER_BEFORE), str(DRIVER_ARMED)
 UNIT_FILE = f"{UNITS}/{DRIVER_UNDO_UNIT}"
@@ -204,7 +206,7 @@ class Found:
 
 def inspect(given: InspectInput, system: System) -> Found:
     """Inspect the driver."""
-    packages = _installed(given.packages, system)
+    packages = installed_versions(system, given.packages)
     kept = (system.read(f"{BEFORE}/from") or "").strip()
     note = (system.read(str(REBOOT_NOTE)) or "").partition("\n")[0]
     kernels = sorted({running_kernel(system), next_kernel(system)})
@@ -227,12 +229,6 @@ def inspect(given: InspectInput, system: System) -> Found:
         judging=is_judged(system),
         refused=_refused(system),
     )
-
-
-def _installed(names: tuple[str, ...], system: System) -> dict[str, str]:
-    listed = system.run(["dpkg-query", "-W", "-f", "${Package}\\t${Version}\\t${db:Status-Status}\\n", *names]).out
-    rows = (line.split("\t") for line in listed.splitlines())
-    return {row[0]: row[1] for row in rows if len(row) == 3 and row[2] == "installed"}
 
 
 def _origins(names: tuple[str, ...], system: System) -> dict[str, tuple[str, ...]]:
@@ -297,4 +293,171 @@ def _refused(system: System) -> tuple[str, ...]:
     return tuple(fields) if len(fields) == 5 else ()
 
 
-VERBS = {"inspect": Verb(InspectInput, inspect)}
+_LINE = re.compile(r"(Inst|Remv|Purg) (\S+)(?: (\[))?[^(]*(?:\((\S+))?")
+_DRIVER = re.compile(r"[0-9]{3}\.[0-9]")
+
+
+@dataclass(frozen=True)
+class Names:
+    """Patterns of names of packages, as shells match them."""
+
+    parts: tuple[str, ...]
+    """Of a driver."""
+    desktop: tuple[str, ...]
+    """Of these, what a desktop needs."""
+    never: tuple[str, ...]
+    """Packages that bring a driver of their own choice."""
+    tools: tuple[str, ...]
+    """Parts that work with any driver."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """What would be done with one package: `Inst`, `Remv` or `Purg`, and the version that would come."""
+
+    what: str
+    name: str
+    is_installed: bool
+    version: str = ""
+
+
+def parse_simulation(output: str) -> list[Action]:
+    """Return what apt would do."""
+    found = filter(None, map(_LINE.match, output.splitlines()))
+    return [Action(each[1], each[2], each[1] != "Inst" or bool(each[3]), upstream(each[4] or "")) for each in found]
+
+
+def is_named(name: str, patterns: Iterable[str]) -> bool:
+    """Return whether a name matches one of some patterns."""
+    return any(fnmatchcase(name, each) for each in patterns)
+
+
+def find_problems(actions: Sequence[Action], names: Names, branch: str) -> Iterator[str]:
+    """Return what apt would do besides moving to a branch of the driver."""
+    for each in actions:
+        if each.what == "Inst":
+            yield from _problems_of_new(each, names, branch)
+        elif is_named(each.name, names.desktop):
+            yield f"would remove {each.name}, which a desktop may stand on"
+        elif not is_named(each.name, names.parts):
+            yield f"would remove {each.name}, which is no part of a driver"
+
+
+def _problems_of_new(action: Action, names: Names, branch: str) -> Iterator[str]:
+    if is_named(action.name, names.never):
+        yield f"would bring {action.name}, which brings a driver of its own choice"
+    is_driver = is_named(action.name, names.parts) and not is_named(action.name, names.tools)
+    if is_driver and not action.version.startswith(f"{branch}.") and _DRIVER.match(action.version):
+        yield f"would bring {action.name} of driver {action.version}"
+
+
+def replaced_parts(actions: Sequence[Action], names: Names) -> list[str]:
+    """Return the parts of a driver that are installed now, and would be replaced or removed."""
+    return [each.name for each in actions if each.is_installed and is_named(each.name, names.parts)]
+
+
+def new_parts(actions: Sequence[Action], names: Names) -> list[str]:
+    """Return the parts of a driver that would be new, without tools."""
+    new = [each.name for each in actions if not each.is_installed and is_named(each.name, names.parts)]
+    return [each for each in new if not is_named(each, names.tools)]
+
+
+_MARK, _NOTE = str(REBOOT_MARK), str(REBOOT_NOTE)
+_LINES = 5
+_RETRY = "declare another branch or version, or `herd up --retry` to try the same again"
+
+
+@dataclass(frozen=True)
+class LoadInput:
+    """The installed driver."""
+
+    version: str
+
+
+@dataclass(frozen=True)
+class RebootInput:
+    """A driver, and the kernel that the next boot starts."""
+
+    driver: str
+    kernel: str
+
+
+@dataclass(frozen=True)
+class RebootedInput:
+    """The driver that a host was rebooted for."""
+
+    driver: str
+
+
+def load(given: LoadInput, system: System) -> None:
+    """Load the driver without a reboot. What a kernel refuses here, the next step judges."""
+    with locked(system, "loading the driver"):
+        loaded = load_modules(system)
+        output = (loaded.out + loaded.err).splitlines()
+        if loaded_version(system) != given.version:
+            last = next((line for line in reversed(output) if line.strip()), "")
+            system.report(f"the module does not load as it is: {last}")
+            return
+        if not system.entry("/sys/module/nvidia_uvm"):
+            raise FailedError(f"driver {given.version} is loaded, and nvidia_uvm does not load", log=output)
+        system.remove(_NOTE)
+        systemctl(system, "reset-failed", PERSISTENCE)
+        if not systemctl(system, "start", PERSISTENCE).ok:
+            message = f"driver {given.version} is loaded, and nvidia-persistenced, which keeps it so, does not start"
+            raise FailedError(message, log=journal(system, [PERSISTENCE], _LINES))
+
+
+def reboot(given: RebootInput, system: System) -> None:
+    """Restart the host. The mark is gone afterwards, as all of /run; the note stays until the driver is loaded."""
+    try:
+        system.write(_MARK, "", mode=0o644)
+        system.write(_NOTE, f"{given.driver} {given.kernel}\n", mode=0o644)
+    except OSError as error:
+        raise cannot_write(error) from error
+    sync(system)
+    # A moment later: this connection ends in order.
+    timer = ["systemd-run", "-q", "--on-active=2s", "--timer-property=AccuracySec=100ms"]
+    ended = system.run([*timer, "systemctl", "reboot"])
+    if not ended.ok:
+        system.remove(_MARK)
+        system.remove(_NOTE)
+        raise FailedError("systemd does not schedule the reboot", log=ended.err.splitlines())
+
+
+def require_booted(_: NoInput, system: System) -> None:
+    """Raise FailedError until the host is back for good: it may boot once more, to go back to the driver before."""
+    if system.entry(_MARK) or is_judged(system):
+        raise FailedError("this host is not back from its reboot yet")
+
+
+def require_driver(given: RebootedInput, system: System) -> None:
+    """Raise FailedError unless the kernel has the driver that the host was rebooted for."""
+    modules = load_modules(system)
+    loaded = loaded_version(system)
+    refused = (system.read(str(DRIVER_REFUSED)) or "").partition("\n")[0].split("\t")
+    if len(refused) > 4 and refused[0] == given.driver:
+        before, why = refused[3], refused[4]
+        message = f"driver {given.driver} did not come up ({why}), and {before}"
+        if loaded == before and responds(system):
+            raise FailedError(f"{message} serves again: this host went back to it by itself", _RETRY)
+        raise FailedError(f"{message}, which was here before, does not respond either", _RETRY)
+    if loaded == given.driver:
+        system.remove(_NOTE)
+        return
+    log = []
+    if system.entry("/sys/module/nouveau"):
+        log = ["nouveau is loaded before it is kept out (`grep -r nouveau /etc/modprobe.d /lib/modprobe.d` shows why)"]
+    log += [line for line in (modules.out + modules.err).splitlines() if line.strip()][-3:]
+    kernel_log = system.run(["dmesg"]).out.splitlines()
+    log += [line for line in kernel_log if re.search("nvrm|nvidia|lockdown", line, re.IGNORECASE)][-_LINES:]
+    has = loaded or "no driver"
+    raise FailedError(f"this host was rebooted, and its kernel has {has}, where {given.driver} is installed", log=log)
+
+
+VERBS = {
+    "inspect": Verb(InspectInput, inspect),
+    "load": Verb(LoadInput, load),
+    "reboot": Verb(RebootInput, reboot),
+    "require_booted": Verb(NoInput, require_booted),
+    "require_driver": Verb(RebootedInput, require_driver),
+}

@@ -17,11 +17,16 @@ from llamaherd.onhost.system import Ended, FailedError, System
 from llamaherd.onhost.verbs import Verb
 from roles.nvidia_driver.onhost import (
     PERSISTENCE,
+    Action,
+    Names,
     compile_modules,
     disarm,
+    find_problems,
+    is_named,
     loaded_version,
     module_version,
     next_kernel,
+    parse_simulation,
     purge_pinning,
     run_admin,
     run_logged,
@@ -29,7 +34,6 @@ from roles.nvidia_driver.onhost import (
     upstream,
     version_order,
 )
-from roles.nvidia_driver.onhost.simulation import Action, Names, find_problems, is_named, parse_simulation
 from roles.nvidia_driver.onhost.undo import WayBack, keep_driver
 
 VERSION = "@VERSION@"
@@ -45,7 +49,7 @@ _LAST, _SHOWN, _REASONS = 12, 8, 5
 
 
 @dataclass(frozen=True)
-class Driver:
+class DriverInput:
     """The declared driver."""
 
     branch: str
@@ -75,7 +79,7 @@ class Driver:
 class InstallInput:
     """What a host needs for the declared driver."""
 
-    driver: Driver
+    driver: DriverInput
     packages: tuple[str, ...]
     headers: tuple[str, ...]
     """Kernels that modules cannot be compiled for yet."""

@@ -20,7 +20,7 @@ from llamaherd.onhost.apt import LOCK_SECONDS, LOG, start_log
 from llamaherd.onhost.clients import systemctl
 from llamaherd.onhost.document import VERSION, dump
 from llamaherd.onhost.files import WrittenFile, write_files
-from llamaherd.onhost.services import last_lines, locked
+from llamaherd.onhost.services import locked, require_success
 from llamaherd.onhost.system import TIMED_OUT, FailedError, System
 from llamaherd.onhost.verbs import Verb
 from roles.nvidia_driver.onhost import (
@@ -28,6 +28,8 @@ from roles.nvidia_driver.onhost import (
     BEFORE,
     PERSISTENCE,
     WRITTEN,
+    Action,
+    Names,
     compile_modules,
     disarm,
     first_line,
@@ -36,14 +38,15 @@ from roles.nvidia_driver.onhost import (
     load_modules,
     loaded_version,
     module_version,
+    new_parts,
     next_kernel,
     purge_pinning,
+    replaced_parts,
     responds,
     run_admin,
     run_logged,
     sync,
 )
-from roles.nvidia_driver.onhost.simulation import Action, Names, new_parts, replaced_parts
 
 MOST_KEPT = 10**9
 """Bytes of packages that are kept: a driver for computing has 0.4 GB of them, with its desktop 0.7 GB."""
@@ -228,9 +231,7 @@ def arm(system: System, undo: UndoInput, unit: WrittenFile) -> None:
     system.write(DOCUMENT, dump({"version": VERSION, "verb": "nvidia_driver.undo.judge", "input": undo}))
     write_files(system, [unit])
     systemctl(system, "daemon-reload")
-    enabled = systemctl(system, "-q", "enable", DRIVER_UNDO_UNIT)
-    if not enabled.ok:
-        raise FailedError(f"cannot enable {DRIVER_UNDO_UNIT}", log=last_lines(enabled, 3))
+    require_success(systemctl(system, "-q", "enable", DRIVER_UNDO_UNIT), f"cannot enable {DRIVER_UNDO_UNIT}")
 
 
 def judge(given: UndoInput, system: System) -> None:

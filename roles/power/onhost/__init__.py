@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT, UNITS
+from llamaherd.layout import POWER_FANS, POWER_PROGRAM, POWER_RUN, POWER_TABLE, POWER_UNIT
 from llamaherd.onhost.clients import systemctl, unit_properties
 from llamaherd.onhost.files import WrittenFile, is_file, write_files
-from llamaherd.onhost.services import STOP_SECONDS, enable_units, last_lines, locked, remove_service, show_units
+from llamaherd.onhost.services import (
+    STOP_SECONDS,
+    ServiceState,
+    enable_units,
+    find_services,
+    last_lines,
+    locked,
+    remove_service,
+)
 from llamaherd.onhost.system import FailedError, System
 from llamaherd.onhost.verbs import NoInput, Verb
 
@@ -79,30 +87,16 @@ class InspectInput:
 
 
 @dataclass(frozen=True)
-class UnitState:
-    """The unit that holds GPUs, as systemd reports it."""
-
-    active: str
-    enabled: str
-    needs_reload: bool
-
-
-@dataclass(frozen=True)
 class Found:
     """The unit, if it has a file, and the words of the note about each GPU, by UUID."""
 
-    unit: UnitState | None = None
+    unit: ServiceState | None = None
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def inspect(given: InspectInput, system: System) -> Found:
     """Inspect what holds GPUs. Raise UnknownStateError where systemd does not respond."""
-    unit = None
-    if is_file(f"{UNITS}/{POWER_UNIT}", system):
-        shown = show_units([POWER_UNIT], ("ActiveState", "UnitFileState", "NeedDaemonReload"), system)
-        of = shown.get(POWER_UNIT, {})
-        needs_reload = of.get("NeedDaemonReload") == "yes"
-        unit = UnitState(of.get("ActiveState", ""), of.get("UnitFileState", ""), needs_reload)
+    unit = find_services([POWER_UNIT], system).get(POWER_UNIT)
     notes = [each for each in system.names(str(POWER_RUN)) if each.startswith("GPU-")] if given.notes else []
     return Found(unit, {uuid: _note(uuid, system) for uuid in notes if is_file(f"{POWER_RUN}/{uuid}", system)})
 

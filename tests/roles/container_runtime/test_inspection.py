@@ -16,7 +16,7 @@ from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, Ended, UnknownStateError
 from llamaherd.onhost.verbs import find_verb
 from roles.container_runtime import DOCKER_PACKAGES, PACKAGES, EngineUnitState, state_parts
-from roles.container_runtime.onhost import DaemonFound, Found, InspectInput, UnitFound, inspect_runtime
+from roles.container_runtime.onhost import DaemonFound, Found, InspectInput, UnitFound, inspect
 from tests.support.played_host import File
 from tests.support.recording import InspectedHost
 
@@ -100,7 +100,7 @@ def fails(error: OSError) -> Any:
 
 def test_docker_of_a_distribution() -> None:
     played = host()
-    found = inspect_runtime(GIVEN, played, responds())
+    found = inspect(GIVEN, played, responds())
     assert found.daemon == DAEMON
     assert found.packages == {"docker.io": "26.1.5+dfsg1-9", "docker-compose": "2.26.1-4"}
     assert found.units == {
@@ -117,7 +117,7 @@ def test_docker_of_a_distribution() -> None:
 def test_a_host_without_docker_shows_its_masks() -> None:
     played = host(client="")
     played.files["/usr/local/bin/docker"] = File("", 0o644)  # it cannot be run
-    found = inspect_runtime(GIVEN, played, fails(FileNotFoundError(2, "")))
+    found = inspect(GIVEN, played, fails(FileNotFoundError(2, "")))
     assert found == Found(units=found.units)
     assert found.units["docker.socket"].load == "masked"
     assert [each[0] for each in played.done] == ["systemctl"]
@@ -128,15 +128,15 @@ def test_docker_of_a_snap(path: str) -> None:
     played = SnapHost(**vars(host(client="")))
     played.path = path
     played.files[path] = File("", 0o755)
-    assert inspect_runtime(GIVEN, played, responds()).is_snap
-    assert not inspect_runtime(GIVEN, host(), responds()).is_snap
+    assert inspect(GIVEN, played, responds()).is_snap
+    assert not inspect(GIVEN, host(), responds()).is_snap
 
 
 def test_compose_is_run_where_no_package_brings_it() -> None:
     played = host(docker_compose_version=Ended(0, "v2.40.3\n"))
-    assert inspect_runtime(GIVEN, played, responds()).compose == ""
+    assert inspect(GIVEN, played, responds()).compose == ""
     played.ends["dpkg-query"] = Ended(0, "docker-ce\t5:29.1.3-1\tinstalled\n")
-    assert inspect_runtime(GIVEN, played, responds()).compose == "v2.40.3"
+    assert inspect(GIVEN, played, responds()).compose == "v2.40.3"
 
 
 @pytest.mark.parametrize(
@@ -153,38 +153,38 @@ def test_a_docker_whose_daemon_does_not_run_has_the_version_of_its_program(query
     version = Ended(0, "Docker version 29.1.3, build abc\n")
     played = host(docker_info=info)
     played.ends |= {"docker --version": version}
-    found = inspect_runtime(GIVEN, played, query)
+    found = inspect(GIVEN, played, query)
     assert (found.daemon, found.program) == (None, "29.1.3")
     played.ends |= {"dockerd --version": Ended(0, "Docker version 28.0.1, build abc\n")}
-    assert inspect_runtime(GIVEN, played, query).program == "28.0.1"
+    assert inspect(GIVEN, played, query).program == "28.0.1"
     played.ends |= {"dockerd --version": Ended(0, "another program\n")}
-    assert inspect_runtime(GIVEN, played, query).program == ""
+    assert inspect(GIVEN, played, query).program == ""
     played.ends |= {"dockerd --version": Ended(1), "docker --version": Ended(1)}
-    assert inspect_runtime(GIVEN, played, query).program == ""
+    assert inspect(GIVEN, played, query).program == ""
 
 
 def test_the_client_is_queried_where_the_socket_is_elsewhere() -> None:
     played = host(docker_info=Ended(0, json.dumps(INFO)), docker_ps=Ended(0, "a\nb\n"))
     elsewhere = fails(FileNotFoundError(2, ""))
-    assert inspect_runtime(GIVEN, played, elsewhere).daemon == DAEMON
-    assert inspect_runtime(ON_GPUS, played, elsewhere).daemon == replace(DAEMON, running=("a", "b"))
+    assert inspect(GIVEN, played, elsewhere).daemon == DAEMON
+    assert inspect(ON_GPUS, played, elsewhere).daemon == replace(DAEMON, running=("a", "b"))
 
 
 def test_a_docker_that_runs_and_does_not_respond_is_unknown() -> None:
     with pytest.raises(UnknownStateError, match="Docker"):
-        inspect_runtime(GIVEN, host(state="active"), fails(TimeoutError()))
+        inspect(GIVEN, host(state="active"), fails(TimeoutError()))
     stopped = host(state="activating")
-    assert inspect_runtime(GIVEN, stopped, fails(TimeoutError())).daemon is None
+    assert inspect(GIVEN, stopped, fails(TimeoutError())).daemon is None
     silent = host(state="active", docker_info=NO_DAEMON)
     with pytest.raises(UnknownStateError, match="Docker"):
-        inspect_runtime(GIVEN, silent, fails(ConnectionRefusedError()))
+        inspect(GIVEN, silent, fails(ConnectionRefusedError()))
     hangs = host(docker_info=Ended(0, json.dumps(INFO)), docker_ps=Ended(TIMED_OUT))
     with pytest.raises(UnknownStateError, match="Docker"):
-        inspect_runtime(ON_GPUS, hangs, fails(ConnectionRefusedError()))
+        inspect(ON_GPUS, hangs, fails(ConnectionRefusedError()))
     asleep = host()
     asleep.ends = {"systemctl": Ended(TIMED_OUT)}
     with pytest.raises(UnknownStateError, match="systemd"):
-        inspect_runtime(GIVEN, asleep, responds())
+        inspect(GIVEN, asleep, responds())
 
 
 def test_what_gives_gpus_to_containers() -> None:
@@ -198,7 +198,7 @@ def test_what_gives_gpus_to_containers() -> None:
         *({"Names": ["/b", "/client/b"]}, {"Names": ["/$(id)"]}, {"Names": None}, {}, "odd"),
         {"Names": ["/a", 3]},
     ]
-    found = inspect_runtime(ON_GPUS, played, responds(containers=containers))
+    found = inspect(ON_GPUS, played, responds(containers=containers))
     assert found.daemon == replace(DAEMON, running=("b", "$(id)", "a", "3"))
     assert found.devices == ("nvidia.com/gpu=GPU-1", "nvidia.com/gpu=all")
     assert found.refresh == {"nvidia-cdi-refresh.path": "enabled"}
@@ -218,13 +218,13 @@ def test_what_gives_gpus_to_containers() -> None:
 
 def test_containers_are_listed_by_the_client_where_the_api_does_not_list_them() -> None:
     played = host(docker_ps=Ended(0, "a\n"))
-    assert inspect_runtime(ON_GPUS, played, responds(containers=None)).daemon == replace(DAEMON, running=("a",))
+    assert inspect(ON_GPUS, played, responds(containers=None)).daemon == replace(DAEMON, running=("a",))
 
 
 def test_a_toolkit_without_docker() -> None:
     played = host(client="")
     played.ends["dpkg-query"] = Ended(0, f"{PACKAGES[0]}\t1.20.0-1\tinstalled\n")
-    found = inspect_runtime(ON_GPUS, played, fails(FileNotFoundError(2, "")))
+    found = inspect(ON_GPUS, played, fails(FileNotFoundError(2, "")))
     assert (found.packages, found.settings, found.devices) == ({PACKAGES[0]: "1.20.0-1"}, None, ())
     (asked,) = [each for each in played.done if each[0] == "dpkg-query"]
     assert asked[4:] == [*PACKAGES]

@@ -22,9 +22,8 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.onhost.system import Host
 from llamaherd.plan import GatewayPlan
-from roles.gateway import read_keys
+from roles.gateway import gateway_checks, probes, read_keys
 from roles.gateway.config import configuration, spec_of
-from roles.gateway.verify import gateway_checks, probes
 from tests.support.gateway import (
     KEYS,
     SERVERS_KEY,

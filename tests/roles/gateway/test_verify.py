@@ -9,7 +9,7 @@ import pytest
 
 from llamaherd.host.responses import ProbeOutputs
 from llamaherd.onhost.system import Host
-from roles.gateway.verify import gateway_checks, probes
+from roles.gateway import gateway_checks, probes
 from tests.support.gateway import KEYS, Upstream, free_port, gateway_of, gateway_plans, made, rig_at, running, until
 from tests.support.ours import probed
 

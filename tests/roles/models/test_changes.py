@@ -13,8 +13,8 @@ from llamaherd.plan import Plan
 from llamaherd.role.changes import DeferredVerb, Say, SendFile
 from roles.engines import build_changes
 from roles.engines.onhost import BuildInput, SourceFileInput
-from roles.models.changes import ModelSource, begin_changes, fetch_job, model_changes, to_fetch
-from roles.models.onhost.fetch import FetchInput, JoinInput
+from roles.models import ModelSource, begin_changes, fetch_job, model_changes, to_fetch
+from roles.models.onhost import FetchInput, JoinInput
 from roles.models.onhost.store import AdmitInput, AdmittedFile, AdmittedModel
 from tests.support.drifts import (
     CPU,
@@ -75,7 +75,7 @@ def test_a_fetch_that_runs_is_not_begun_again() -> None:
     seen = edited(seen, fetch="another")
     (begin,) = begin_changes(GPU, seen, nowhere, WATCHER)
     assert isinstance(begin.how, DeferredVerb)
-    assert begin.how.make(print).verb == "models.fetch.begin"
+    assert begin.how.make(print).verb == "models.begin"
 
 
 def test_a_fetch_stays_the_same_one_while_its_files_arrive() -> None:

@@ -43,7 +43,9 @@ from roles.monitoring.onhost import (
     apply_exporter,
     fetch_local,
     remove,
-    run_apply,
+)
+from roles.monitoring.onhost import (
+    apply as apply_watcher,
 )
 from tests.support.played_host import File
 from tests.support.service_host import ServiceHost, killed_everywhere
@@ -112,7 +114,7 @@ def given(spec: str = "bb", *, restart: tuple[str, ...] = BOTH, idle: tuple[str,
 
 def apply(wanted: WatcherInput, host: WatchingHost) -> None:
     """Apply an input, and let the host respond."""
-    run_apply(wanted, host, host.fetch)
+    apply_watcher(wanted, host, host.fetch)
 
 
 def virgin(**more: Any) -> WatchingHost:

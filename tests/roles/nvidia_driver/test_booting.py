@@ -11,7 +11,7 @@ from llamaherd.layout import (
 )
 from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.onhost.verbs import NoInput
-from roles.nvidia_driver.onhost.booting import (
+from roles.nvidia_driver.onhost import (
     LoadInput,
     RebootedInput,
     RebootInput,

@@ -16,9 +16,8 @@ from llamaherd.onhost.system import Ended, FailedError, Host
 from roles.nvidia_driver import onhost
 from roles.nvidia_driver.changes import NAMES as PATTERNS
 from roles.nvidia_driver.changes import driver_changes
-from roles.nvidia_driver.onhost import packages, undo
+from roles.nvidia_driver.onhost import new_parts, packages, replaced_parts, undo
 from roles.nvidia_driver.onhost.packages import AptPlan, InstallInput
-from roles.nvidia_driver.onhost.simulation import new_parts, replaced_parts
 from tests.support.apt_repository import AptRepository
 from tests.support.deb import Package
 from tests.support.nvidia_packages import debian_driver, metapackages, pinning

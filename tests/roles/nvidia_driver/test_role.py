@@ -17,7 +17,7 @@ from tests.support.rigs import GONE, KERNEL, changed, converged, planned
 PACKAGES, LOADED, REBOOT = (
     f"nvidia_driver | {name}" for name in ("packages", "loaded", "reboot, if only that loads it")
 )
-BOOTED = "nvidia_driver.booting.require_booted"
+BOOTED = "nvidia_driver.require_booted"
 """Is run until it succeeds."""
 SYSTEMS = [
     *((os, "nvidia", 580) for os in ("debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04")),
@@ -97,7 +97,7 @@ def test_a_reboot_is_asked_for_waited_for_and_judged(tmp_path: Path, waits: list
     world = [line.replace("loaded\t580.95.05", "loaded\t580.65.06") for line in converged(plan, {})]
     ran = run(plan, world)
     verbs = [each["verb"] for each in ran.documents if each["verb"].startswith("nvidia_driver")]
-    assert verbs == ["nvidia_driver.booting.reboot", BOOTED, "nvidia_driver.booting.require_driver"]
+    assert verbs == ["nvidia_driver.reboot", BOOTED, "nvidia_driver.require_driver"]
     assert waits == [commands.ASK_SECONDS]
 
 

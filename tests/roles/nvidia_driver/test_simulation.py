@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from roles.nvidia_driver.changes import NAMES
-from roles.nvidia_driver.onhost import next_kernel, upstream, version_order
-from roles.nvidia_driver.onhost.simulation import Action, find_problems, new_parts, parse_simulation, replaced_parts
+from roles.nvidia_driver.onhost import (
+    Action,
+    find_problems,
+    new_parts,
+    next_kernel,
+    parse_simulation,
+    replaced_parts,
+    upstream,
+    version_order,
+)
 from tests.support.driver_host import KERNEL, driver_host
 from tests.support.played_host import File
 

@@ -23,7 +23,7 @@ from llamaherd.layout import (
 from llamaherd.onhost.apt import LOG
 from llamaherd.onhost.document import VERSION, dump
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError
-from roles.nvidia_driver.onhost.booting import (
+from roles.nvidia_driver.onhost import (
     LoadInput,
     RebootInput,
     load,

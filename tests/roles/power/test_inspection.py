@@ -6,10 +6,11 @@ import pytest
 
 from llamaherd.layout import POWER_RUN, POWER_UNIT, UNITS
 from llamaherd.onhost.document import decode, dump, parse_document
+from llamaherd.onhost.services import ServiceState
 from llamaherd.onhost.system import TIMED_OUT, Ended, UnknownStateError
 from llamaherd.onhost.verbs import find_verb
 from roles.power import HeldGpu, PowerState, state_parts
-from roles.power.onhost import Found, InspectInput, UnitState, inspect
+from roles.power.onhost import Found, InspectInput, inspect
 from tests.support.played_host import File
 from tests.support.recording import InspectedHost
 
@@ -29,7 +30,7 @@ def test_the_unit_and_what_each_gpu_is_held_to() -> None:
     played.folders.add(f"{POWER_RUN}/GPU-4")
     found = decode(Found, parse_document(dump(inspect(InspectInput(notes=True), played)).encode()))
     notes = {"GPU-1": ("280", "210,2400", "on", "70"), "GPU-2": (), "GPU-3": ("$(id)", "*", "?")}
-    assert found == Found(UnitState("active", "enabled", needs_reload=True), notes)
+    assert found == Found(ServiceState("active", "enabled", True, ""), notes)
     assert len(played.done) == 1
     assert state_parts(found) == (PowerState(found.unit, {uuid: HeldGpu(*words) for uuid, words in notes.items()}),)
 
@@ -49,7 +50,7 @@ def test_a_host_without_a_unit() -> None:
 def test_what_systemd_does_not_report_is_empty_and_where_it_is_silent_unknown() -> None:
     played = host()
     played.ends = {"systemctl show": Ended(1)}
-    assert inspect(InspectInput(notes=False), played).unit == UnitState("", "", needs_reload=False)
+    assert inspect(InspectInput(notes=False), played).unit == ServiceState("", "", False, "")
     played.folders.add("/run/systemd/system")
     played.ends = {"systemctl show": Ended(TIMED_OUT)}
     with pytest.raises(UnknownStateError):

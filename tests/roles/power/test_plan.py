@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.host.state import HostState, find_gpu
 from llamaherd.onhost.hardware import GpuState, parse_gpu, parse_number
+from llamaherd.onhost.services import ServiceState
 from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import GpuPower, Plan
 from llamaherd.role.changes import RunVerb
 from roles.base import base_changes
 from roles.power import HeldGpu, PowerState, inspection_input, power_changes, power_leftovers, power_refusals
-from roles.power.onhost import ApplyInput, InspectInput, UnitState
+from roles.power.onhost import ApplyInput, InspectInput
 from tests.support.drifts import Drift, lost
 from tests.support.ours import parse_state, refusals, show_plan
 from tests.support.power import BOTH, NEW, OLD, held
@@ -238,7 +239,7 @@ def note_is(uuid: str, *words: str) -> Drift:
 
 def unit_is(*values: Any) -> Drift:
     """The unit is otherwise, or, without values, not there."""
-    unit = UnitState(*values) if values else None
+    unit = ServiceState(*values) if values else None
     return lambda seen: seen.with_parts(replace(PowerState.of(seen), unit=unit))
 
 
@@ -265,9 +266,9 @@ DRIFTS: dict[str, tuple[Drift, list[bool]]] = {
     "a limit was refused, clocks stand in": (note_is("GPU-5090", "refused", "210,2400", "on"), []),
     "a limit was refused, nothing stands in": (note_is("GPU-3090", "refused", "-", "on"), [True]),
     "the unit is gone": (unit_is(), [True]),
-    "the unit failed": (unit_is("failed", "enabled", False), [True]),
-    "the unit is not enabled": (unit_is("active", "disabled", False), [False]),
-    "the unit is to be read anew": (unit_is("active", "enabled", True), [False]),
+    "the unit failed": (unit_is("failed", "enabled", False, ""), [True]),
+    "the unit is not enabled": (unit_is("active", "disabled", False, ""), [False]),
+    "the unit is to be read anew": (unit_is("active", "enabled", True, ""), [False]),
     "the table is gone": (lost("/etc/llamaherd/gpu-power"), [False]),
     "the program is gone": (lost("/opt/llamaherd/libexec/gpu-power"), [False]),
     "the program for fans is gone": (lost("/opt/llamaherd/libexec/gpu-fans"), [False]),

@@ -13,11 +13,11 @@ import pytest
 
 from llamaherd.host.state import HostState
 from llamaherd.layout import POWER_RUN
+from llamaherd.onhost.services import ServiceState
 from roles.gpus import state_parts as gpu_parts
-from roles.power import power_changes
+from roles.power import power_changes, power_checks, probes
 from roles.power import state_parts as power_parts
-from roles.power.onhost import InspectInput, UnitState, gpu_power, inspect
-from roles.power.verify import power_checks, probes
+from roles.power.onhost import InspectInput, gpu_power, inspect
 from tests.support import nvidia_smi
 from tests.support.inspected_host import InspectedHost
 from tests.support.power import BOTH, NEW, NEW_CARD, OLD, OLD_CARD, Host, held, host
@@ -417,7 +417,7 @@ def looked(rig: Host, plan: Any) -> Any:
     """What our look at the host makes of it, the unit being up."""
     notes = {f"{POWER_RUN}/{uuid}": f"{note}\n" for uuid, note in rig.notes.items()}
     (power,) = power_parts(inspect(InspectInput(notes=plan.power is not None), InspectedHost(texts=notes)))
-    up = replace(power, unit=UnitState("active", "enabled", needs_reload=False))
+    up = replace(power, unit=ServiceState("active", "enabled", False, ""))
     return HostState.of(*gpu_parts(rig.gpus()), up)
 
 
@@ -429,7 +429,7 @@ def steps(rig: Host, plan: Any) -> list[str]:
 def verified(rig: Host, plan: Any) -> dict[str, tuple[bool, str]]:
     """What verification says of each GPU."""
     answers = rig.probe(probes(plan))
-    return {name: (ok, detail) for name, ok, detail in power_checks(plan.power, answers) if name != "unit"}
+    return {each.name: (each.ok, each.detail) for each in power_checks(plan.power, answers) if each.name != "unit"}
 
 
 def test_what_was_held_is_seen_as_planned_and_verified(rig: Host) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from llamaherd.cli.verification import print_report
 from llamaherd.inventory.schema import Rig
-from roles.power.verify import power_checks
+from roles.power import power_checks
 from tests.support import ours as verify
 from tests.support.power import BOTH, OLD, held
 from tests.support.rigs import changed, gpu_rig, planned
@@ -42,7 +42,7 @@ NOT_HELD = "its clocks are not limited to 210 to 2400 MHz: `herd up`"
 
 def judged(changes: dict[tuple[str, str], str]) -> dict[str, tuple[bool, str]]:
     assert PLAN.power
-    return {name: (ok, detail) for name, ok, detail in power_checks(PLAN.power, AS_PLANNED | changes)}
+    return {each.name: (each.ok, each.detail) for each in power_checks(PLAN.power, AS_PLANNED | changes)}
 
 
 def test_cards_as_declared_pass() -> None:

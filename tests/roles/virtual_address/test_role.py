@@ -6,8 +6,9 @@ import pytest
 
 from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import Plan
+from llamaherd.role.changes import unit_spec
 from roles.gateway.config import configuration
-from roles.virtual_address import address_changes, address_leftovers, refusals, unit_spec
+from roles.virtual_address import address_changes, address_leftovers, refusals
 from roles.virtual_address.onhost import ApplyInput
 from tests.support.fake import run
 from tests.support.gateway import gateway_of, keys_of
@@ -97,7 +98,7 @@ def test_a_drift_is_mended(wanted: Plan, was: str, now: str, action: str, reason
 
 
 def test_a_process_by_another_configuration_is_restarted_and_a_file_alone_is_written(wanted: Plan) -> None:
-    spec = unit_spec(shared_by(wanted))
+    spec = unit_spec(shared_by(wanted).unit)
     other = [line.replace(f"no\t{spec}", "no\tabc") for line in converged(wanted, HELD)]
     assert changes_of(wanted, other)[:2] == ("restart", (f"its settings differ: spec abc runs, {spec} is planned",))
     gone = [line for line in converged(wanted, HELD) if "/address/keepalived.conf" not in line]

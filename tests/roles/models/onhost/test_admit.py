@@ -19,8 +19,7 @@ from llamaherd.onhost.store import is_vouched, manifest_lines
 from llamaherd.onhost.system import Ended, FailedError, Host
 from llamaherd.plan import ModelFile, ModelPlan, Plan, StorePlan
 from llamaherd.store.files import missing_files
-from roles.models import inspection_input, state_parts
-from roles.models.changes import model_changes
+from roles.models import inspection_input, model_changes, state_parts
 from roles.models.onhost import store as verb
 from roles.models.onhost.store import WARNINGS, AdmitInput, AdmittedFile, AdmittedModel, admit, inspect
 from tests.support.models_host import ModelsHost

@@ -18,8 +18,8 @@ from llamaherd.onhost.system import Ended, FailedError, System
 from llamaherd.onhost.verbs import find_verb
 from llamaherd.plan import Plan
 from llamaherd.role.changes import DeferredVerb, RunVerb, Say
-from roles.models.changes import ModelSource, begin_changes, model_changes
-from roles.models.onhost.fetch import ID, JOB, RUN, WATCHERS, FetchInput, JoinInput, RequestedFile, begin, join, wait
+from roles.models import ModelSource, begin_changes, model_changes
+from roles.models.onhost import ID, JOB, RUN, WATCHERS, FetchInput, JoinInput, RequestedFile, begin, join, wait
 from tests.support.models_host import ModelsHost, words_of
 from tests.support.played_host import File
 from tests.support.rigs import gpu_rig, planned

@@ -12,7 +12,7 @@ from llamaherd.onhost.document import DocumentError, decode, dump, encode, parse
 from llamaherd.onhost.system import TIMED_OUT, Ended, Host, UnknownStateError
 from llamaherd.onhost.verbs import find_verb
 from roles.models import inspection_input, state_parts
-from roles.models.onhost.fetch import ID
+from roles.models.onhost import ID
 from roles.models.onhost.store import Found, InspectInput, StoredFile, VerifiedFile, inspect
 from tests.render.plans import CPU
 from tests.support.played_host import File

@@ -17,8 +17,8 @@ from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.onhost.verbs import perform
 from llamaherd.plan import FromNeighbour
-from roles.models.changes import SharingError, share_input, shared_urls
-from roles.models.onhost.share import RUN, UNIT, Shared, ShareInput, share
+from roles.models import SharingError, share_input, shared_urls
+from roles.models.onhost import SHARE_UNIT, SHARED, Shared, ShareInput, share
 from tests.support.models_host import ModelsHost, words_of
 from tests.support.played_host import File, Running
 from tests.support.service_host import killed_everywhere
@@ -32,7 +32,7 @@ GIVEN = share_input(LENDER, [ONE, TWO], "0123456789ab", TOKEN)
 
 def listens(host: ModelsHost) -> None:
     """Start the unit, which opens its port."""
-    host.units[UNIT.removesuffix(".service")] = Running("active", "", 1)
+    host.units[SHARE_UNIT.removesuffix(".service")] = Running("active", "", 1)
     host.files["/proc/net/tcp6"] = File("  sl local_address\n 0: 00000000:230A 00000000:0000 0A\n")
 
 
@@ -55,9 +55,9 @@ def test_a_store_is_opened_for_what_is_there(address: str) -> None:
     (words,) = words_of(host, "systemd-run")
     # On the address that peers use, where it is one of the host's; behind a router it is not.
     bind = "192.0.2.6" if address == "192.0.2.6" else "0.0.0.0"
-    served = ["share", STORE, RUN, "--bind", bind, "--port", "8970", "--idle", "900"]
+    served = ["share", STORE, SHARED, "--bind", bind, "--port", "8970", "--idle", "900"]
     assert words[-len(served) - 1 :] == [LAUNCHER, *served]
-    assert f"ExecStopPost=+/usr/bin/rm -rf {RUN}" in words
+    assert f"ExecStopPost=+/usr/bin/rm -rf {SHARED}" in words
     assert shared_urls(LENDER, [ONE, TWO], Shared((ONE,))) == {ONE: f"http://192.0.2.6:8970/{ONE}"}
 
 
@@ -65,9 +65,9 @@ def test_a_token_is_written_as_the_user_whose_folder_it_is() -> None:
     host = lender()
     share(GIVEN, host)
     (words,) = words_of(host, "setpriv")
-    assert words[-2:] == ["tee", f"{RUN}/secrets/0123456789ab"]
+    assert words[-2:] == ["tee", f"{SHARED}/secrets/0123456789ab"]
     assert words[1:6] == ["--reuid", "llama-fetch", "--regid", "llama-fetch", "--clear-groups"]
-    assert host.sent == {f"{RUN}/secrets/0123456789ab": TOKEN}
+    assert host.sent == {f"{SHARED}/secrets/0123456789ab": TOKEN}
     assert TOKEN not in repr(host.done) + repr(host.log) + repr(GIVEN)
 
 
@@ -90,7 +90,7 @@ def test_what_is_not_there_opens_nothing() -> None:
 def test_a_port_that_cannot_be_opened_is_a_reason(reported: str) -> None:
     def fails(host: ModelsHost) -> None:
         if reported:
-            host.files[f"{RUN}/failed"] = File(reported)
+            host.files[f"{SHARED}/failed"] = File(reported)
 
     found = share(GIVEN, lender(fails))
     assert found.refused == (reported.split("\n")[0] or "it cannot open port 8970")
@@ -100,7 +100,7 @@ def test_a_port_that_cannot_be_opened_is_a_reason(reported: str) -> None:
 
 def test_a_unit_that_is_slow_to_listen_is_waited_for() -> None:
     def starts(host: ModelsHost) -> None:
-        host.units[UNIT.removesuffix(".service")] = Running("active", "", 1)
+        host.units[SHARE_UNIT.removesuffix(".service")] = Running("active", "", 1)
 
     host = lender(starts)
     assert share(GIVEN, host) == Shared((ONE,))
@@ -132,10 +132,10 @@ class Rig(Remote):
 
 
 def test_a_run_queries_a_peer() -> None:
-    asked = query_verb(Rig(LENDER.connect), "models.share.share", GIVEN, Shared, 60)
+    asked = query_verb(Rig(LENDER.connect), "models.share", GIVEN, Shared, 60)
     assert asked == Shared((ONE,))
     with pytest.raises(UnexpectedLineError, match=r"ShareInput\.store is missing"):
-        query_verb(Rig(LENDER.connect), "models.share.share", GIVEN, ShareInput, 60)
+        query_verb(Rig(LENDER.connect), "models.share", GIVEN, ShareInput, 60)
 
 
 def test_what_was_not_wanted_is_no_result() -> None:
@@ -160,7 +160,7 @@ def test_what_a_program_refuses_is_a_failure_with_its_words(program: str) -> Non
 
 def test_killed_anywhere_the_next_run_shares() -> None:
     for host in killed_everywhere(lender, lambda host: share(GIVEN, host)):
-        assert host.units[UNIT.removesuffix(".service")].state == "active"
+        assert host.units[SHARE_UNIT.removesuffix(".service")].state == "active"
         assert words_of(host, "setpriv")
 
 
