@@ -34,11 +34,11 @@ from roles.serve.onhost.model import CutOffInput, ExchangeInput, Server, SwitchI
 from roles.serve.onhost.probation import start_probation
 from roles.serve.onhost.removal import drain_kept, let_go, restore_replaced
 from roles.serve.onhost.states import Outcome, State
-from roles.serve.onhost.switch import HOST_IS_SLOW, RETRY, Switch, start_previous
+from roles.serve.onhost.switch import HOST_IS_SLOW, JOURNAL, RETRY, Switch, start_previous
 from roles.serve.onhost.tools import TOOLS, Tools
 
-JOURNAL, MEMBERS, DONE = f"{EXCHANGE}/back", f"{EXCHANGE}/members", f"{EXCHANGE}/done"
-"""The input of the exchange (an earlier `herd` wrote a shell script there), its servers' names, and that all serve."""
+DONE = f"{EXCHANGE}/done"
+"""That all of them serve as declared."""
 _MOST = 8 << 20
 _SCRIPT_SECONDS = 86_400
 

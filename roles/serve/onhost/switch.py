@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
-from llamaherd.layout import SET_ASIDE
+from llamaherd.layout import EXCHANGE, SET_ASIDE
 from llamaherd.onhost.clients import docker, ensure_docker, systemctl
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.files import cannot_write
@@ -59,6 +59,8 @@ from roles.serve.onhost.speed import How, Proof, ProofInput, parse_speeds
 from roles.serve.onhost.states import ENDS, STEPS, Outcome, State
 from roles.serve.onhost.tools import TOOLS, Tools
 
+JOURNAL, MEMBERS = f"{EXCHANGE}/back", f"{EXCHANGE}/members"
+"""The input of an exchange (an earlier `herd` wrote a shell script there), and its servers' names."""
 FAULT_HELP = "that is a fault in llamaherd: please report it with the lines above"
 RETRY = "change what the lines above name, or `herd up --retry` to try the same again"
 HOST_IS_SLOW = (
@@ -70,7 +72,18 @@ def switch(given: SwitchInput, system: System, tools: Tools = TOOLS) -> None:
     """Switch one server. Raise FailedError with what serves instead if the new version does not."""
     # Two runs at once would restart each other's servers.
     with locked(system, f"starting {given.server.service}"):
+        refuse_cut_off(given.server.service, system)
         Switch(given, system, tools).run()
+
+
+def refuse_cut_off(service: str, system: System) -> None:
+    """Raise FailedError if a run was cut off while it changed this server with others: they need its port, for one."""
+    members = (system.read(MEMBERS) or "").strip() if system.entry(JOURNAL) else ""
+    if service in members.split(", "):
+        raise FailedError(
+            f"a run was cut off while it changed {members} together, so {service} was left as it is",
+            "run `herd up` again, which ends that first",
+        )
 
 
 class Switch:

@@ -19,9 +19,9 @@ from llamaherd.role.changes import Change, RunVerb
 from llamaherd.role.role import Run
 from roles.serve import tasks
 from roles.serve.exchange import CUT_OFF, cut_off_changes, exchanging
-from roles.serve.onhost.exchange import JOURNAL
 from roles.serve.onhost.exchange import exchange as run_exchange
 from roles.serve.onhost.model import CutOffInput, ExchangeInput
+from roles.serve.onhost.switch import JOURNAL
 from roles.serve.state import ServeState
 from roles.serve.transaction import attempt_identity
 from tests.support.ours import parse_state

@@ -10,10 +10,11 @@ from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.onhost.servers import FailedSwitch
 from llamaherd.onhost.system import FailedError
 from llamaherd.plan import Plan
-from roles.serve.onhost.exchange import JOURNAL, end_cut_off
+from roles.serve.onhost.exchange import end_cut_off
 from roles.serve.onhost.exchange import exchange as run_exchange
 from roles.serve.onhost.kept import LINKS
 from roles.serve.onhost.model import CutOffInput, ExchangeInput
+from roles.serve.onhost.switch import JOURNAL
 from tests.support.played_host import Fate, File, Killed, PlayedHost
 from tests.support.rigs import KEY, cpu_rig, planned
 from tests.support.sample import drawn
@@ -47,7 +48,7 @@ def together(host: PlayedHost, plan: Plan, *, retry: bool = True) -> ExchangeInp
     members = tuple(each for name in NAMES if (each := decided(host, plan, name, retry=retry)))
     if len(members) < len(NAMES):
         return None
-    given = ExchangeInput("llama-chat and llama-drafter", members, (), (8001, 8002))
+    given = ExchangeInput("llama-chat, llama-drafter", members, (), (8001, 8002))
     return decode(ExchangeInput, parse_document(dump(given).encode()))
 
 
@@ -166,6 +167,30 @@ def test_one_that_is_cut_off_is_ended_before_another_begins() -> None:
     with pytest.raises(FailedError, match="another run was cut off"):
         run_exchange(given, host, host)
     assert specs(host) == BEFORE
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_of_them_does_not_change_alone_where_they_were_cut_off(name: str) -> None:
+    """A server that was started alone would keep the port which the previous version of the other needs."""
+    started = serving()
+    whole = copied(started)
+    run(whole, NEW[False])
+    refused = 0
+    for step in range(whole.steps):
+        host = copied(started)
+        host.kill_at = step
+        with pytest.raises(Killed):
+            run(host, NEW[False])
+        host.kill_at = -1
+        host.held.clear()
+        if host.read(JOURNAL):
+            before = specs(host)
+            why = one_run(host, NEW[False], name)
+            refused += "was cut off" in why
+            assert specs(host) == before, (step, why)
+            assert run(host, NEW[False]) == "", (step, host.log)
+            assert specs(host) in (BEFORE, tuple(spec(NEW[False], each) for each in NAMES))
+    assert refused
 
 
 def test_a_journal_that_cannot_be_read_is_reported() -> None:
