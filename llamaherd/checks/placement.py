@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from llamaherd.checks.command_line import server_command
 from llamaherd.checks.context import RigContext
 from llamaherd.checks.sources import ENGINE_OF_IMAGE, untagged
-from llamaherd.diagnostics.findings import Finding, Place, Rule
-from llamaherd.engines import SIZED, TRAITS, CommandLine, is_on, reads_gguf
+from llamaherd.diagnostics.findings import Finding, Rule
+from llamaherd.engines import SIZED, TRAITS, is_on, reads_gguf
+from llamaherd.engines.flags.advice import NO_SPLIT_BUFFERS
 from llamaherd.engines.flags.cmake import is_pair
 from llamaherd.engines.flags.conflicts import NO_ATTENTION
 from llamaherd.engines.flags.effective import Option
@@ -164,11 +166,6 @@ def _compiled(engine: Engine) -> frozenset[str] | None:
         return None
     # Another finding reports an invalid pair of the option, and it would be bad advice.
     return frozenset(part for part in map(str.strip, re.split("[;,]", chosen)) if is_pair(part)) | {"f16-f16"}
-
-
-NO_SPLIT_BUFFERS = 9890
-"""The first build of llama.cpp whose CUDA devices have none, so that `row` fails: ggml-org/llama.cpp#25884 names it,
-#27465 shows CUDA's error, and b10108 has none in ggml-cuda.cu."""
 
 
 def check_split_modes(subject: RigContext) -> Iterator[Finding]:
@@ -509,19 +506,11 @@ def check_uncounted_memory(subject: RigContext) -> Iterator[Finding]:
             if option.flag not in known:
                 message = f"the memory of {option} is not counted: its size is unknown"
                 help_ = _instead(option, gpus=subject.rig.gpus is not None)
-                yield UNCOUNTED.at(_place(subject, name, line, option), message, help_)
+                yield UNCOUNTED.at(server_command(subject, name, line).place(option), message, help_)
         if facts.header and isinstance(facts.fault, UncountedError):
             message = f"the memory of `{name}` is not calculated: {facts.fault}"
             help_ = f"check {'`nvidia-smi` and ' if subject.rig.gpus else ''}`free -m` once it runs"
-            yield UNCOUNTED.at(_place(subject, name, line, facts.fault.option), message, help_, "note")
-
-
-def _place(subject: RigContext, name: str, line: CommandLine, option: Option) -> Place:
-    """Return where an option is written."""
-    where, instance = ("instances", name), subject.rig.instances[name]
-    if option.origin == "environment":
-        return subject.document.key((*where, "environment", option.words[0].partition("=")[0]))
-    return subject.document.word((*where, "extra_args"), instance.extra_args, option.index - line.keys)
+            yield UNCOUNTED.at(server_command(subject, name, line).place(facts.fault.option), message, help_, "note")
 
 
 def _instead(option: Option, *, gpus: bool) -> str:
