@@ -26,11 +26,10 @@ from llamaherd.diagnostics.findings import Edit, Finding, Rule, nearest
 from llamaherd.diagnostics.spelling import one_slip
 from llamaherd.engines import USUAL
 from llamaherd.inventory.exact_edits import key_edit, moved_key, unlisted, value_edit
-from llamaherd.inventory.inheritance import WRONG_VALUE
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.keys import EXAMPLES, DeclaredAt, container_type, declared_at, key_choices, value_at
 from llamaherd.inventory.suggestions import candidate_values, is_same_value
-from llamaherd.inventory.yaml_file import HARMFUL_CHARACTER, Document, Path_
+from llamaherd.inventory.yaml_file import HARMFUL_CHARACTER, WRONG_VALUE, Document, Path_
 from llamaherd.inventory.yaml_text import Loader
 from llamaherd.text.quoting import comment
 from llamaherd.text.textfile import lines_of

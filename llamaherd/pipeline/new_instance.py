@@ -14,10 +14,10 @@ from llamaherd.diagnostics.spelling import nearest_name
 from llamaherd.engines import USUAL, reads_gguf
 from llamaherd.engines.flags.task import natural_task, splits_inputs
 from llamaherd.gguf.header import Header
+from llamaherd.inventory.exact_edits import text_with_entry
 from llamaherd.inventory.file_writer import FileEdit, text_of
 from llamaherd.inventory.schema import Model, Rig
 from llamaherd.inventory.schema.rig import SHARE_PORT
-from llamaherd.inventory.settings import text_with_entry
 from llamaherd.lock import Lock, LockedLocal, LockedModel, hub
 from llamaherd.lock.hub import Quant, RepoQuants, quants_of
 from llamaherd.lock.local_files import hash_file, name_in_lock, sized_file

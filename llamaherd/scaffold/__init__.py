@@ -14,10 +14,9 @@ from pydantic import ValidationError
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.gguf.header import Header
-from llamaherd.inventory.inheritance import DEFAULTS
 from llamaherd.inventory.json_schema import SCHEMAS, schema_text
 from llamaherd.inventory.schema import LOCAL, Connect, Rig
-from llamaherd.inventory.yaml_file import parse_yaml
+from llamaherd.inventory.yaml_file import DEFAULTS, parse_yaml
 from llamaherd.memory.facts import rig_facts
 from llamaherd.onhost.hardware import FoundHost
 from llamaherd.pipeline.fleet_files import is_fleet_file

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.inventory.exact_edits import text_with_comments, text_with_entry
 from llamaherd.inventory.file_writer import FileEdit
-from llamaherd.inventory.settings import text_with_comments, text_with_entry
 from llamaherd.inventory.yaml_file import parse_yaml
 
 FILE = Path("duo.yaml")

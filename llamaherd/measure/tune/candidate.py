@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from llamaherd.inventory.exact_edits import Setting
 from llamaherd.inventory.schema import Instance
-from llamaherd.inventory.settings import Setting
 from llamaherd.measure.results.result import Recorded
 from llamaherd.measure.trials.divergence import Compared, Quality
 
