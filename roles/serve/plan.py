@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.engines import DIALECTS, TRAITS, Dialect, Server, flags_of, listens_on, on_host_network
+from llamaherd.engines import DIALECTS, TRAITS, Dialect, Server, flags_of, has_own_network, listens_on
 from llamaherd.engines.llama_cpp import NotRoutedError, router_arguments, router_preset
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
@@ -89,7 +89,7 @@ def server_spec(
         counts_drafts=dialect.counts_drafts,
         unloads=declared.idle is not None,
     )
-    host_network = on_host_network(engine, declared)
+    host_network = in_container and not has_own_network(engine, declared)
     return ServerSpec(
         rig=rig.rig,
         name=name,
