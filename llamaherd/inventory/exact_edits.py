@@ -359,11 +359,6 @@ def text_with_value(text: str, file: Path, path: Sequence[str], value: Any) -> s
     return _as_meant(_with(text, tuple(path[: at + 1]), value), file, meant)
 
 
-def text_with_entry(text: str, file: Path, section: str, name: str, value: Mapping[str, Any]) -> str:
-    """Return the text with a new entry at the end of a section. Raise UserError if other lines would change."""
-    return text_with_entries(text, file, section, {name: value})
-
-
 def text_with_entries(text: str, file: Path, section: str, entries: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the text with new entries at the end of a section, such as `models`, in the style of the entries there.
 
