@@ -37,9 +37,8 @@ FOREIGN_CACHE = Rule(
 
 def check_cache_types(subject: RigContext) -> Iterator[Finding]:
     """Report cache types that the engine lacks, that need flash attention, or whose kernels are not in the build."""
-    for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        if engine is None or not reads_gguf(engine):
+    for name, instance, engine in subject.servers:
+        if not reads_gguf(engine):
             continue
         if foreign := sorted({instance.kv.k, instance.kv.v} & TRAITS[engine.kind].cache_types_not):
             message = f"`{foreign[0]}` is a cache type of ik_llama.cpp, which {engine.kind} does not support"
@@ -170,9 +169,8 @@ def _compiled(engine: Engine) -> frozenset[str] | None:
 
 def check_split_modes(subject: RigContext) -> Iterator[Finding]:
     """Report split modes that the engine or the number of GPUs does not support."""
-    for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        if engine is None or not reads_gguf(engine):
+    for name, instance, engine in subject.servers:
+        if not reads_gguf(engine):
             continue
         place = subject.document.value(("instances", name, "split"))
         if refused := _refused(instance, engine):
@@ -204,10 +202,9 @@ CUT_BY_FREE_MEMORY = Rule(
 def check_shared_gpus(subject: RigContext) -> Iterator[Finding]:
     """Report models split by free memory on GPUs that other servers share (LH242)."""
     rig, document = subject.rig, subject.document
-    for name, instance in rig.instances.items():
-        engine = rig.engines.get(instance.engine)
+    for name, instance, engine in subject.servers:
         facts = subject.facts.instances[name]
-        if engine is None or not reads_gguf(engine) or len(instance.on) < 2 or _is_cut_by_hand(facts):
+        if not reads_gguf(engine) or len(instance.on) < 2 or _is_cut_by_hand(facts):
             continue
         others = [
             key
@@ -325,11 +322,10 @@ TOO_MANY_SLOTS = Rule(
 
 def check_slots(subject: RigContext) -> Iterator[Finding]:
     """Report more slots than the engine starts with (LH161)."""
-    for name, each in subject.rig.instances.items():
-        engine = subject.rig.engines.get(each.engine)
-        does = SIZED.get(engine.kind) if engine else None
+    for name, each, engine in subject.servers:
+        does = SIZED.get(engine.kind)
         most = does.most_slots if does else None
-        if engine and most and each.parallel > most:
+        if most and each.parallel > most:
             place = subject.document.value(("instances", name, "parallel"))
             message = f"{engine.kind} ends with more than {most} slots, and `{name}` would have {each.parallel}"
             yield TOO_MANY_SLOTS.at(place, message, f"write `parallel: {most}` or less")
