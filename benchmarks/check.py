@@ -26,9 +26,8 @@ from llamaherd.checks.context import RigCheck, RigContext
 from llamaherd.checks.registry import CHECKS
 from llamaherd.cli.common import FAILED
 from llamaherd.gguf.header import Header, ParameterValue, TensorGroup
-from llamaherd.inventory.inheritance import DEFAULTS, inherited
 from llamaherd.inventory.schema import Model, Rig
-from llamaherd.inventory.yaml_file import read_yaml
+from llamaherd.inventory.yaml_file import DEFAULTS, inherited, read_yaml
 from llamaherd.memory.facts import rig_facts
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from llamaherd.checks.command_line import (
 from llamaherd.checks.context import RigContext
 from llamaherd.checks.models import CANNOT_DO
 from llamaherd.checks.suggestions import as_written
-from llamaherd.diagnostics.findings import Edit, Finding, Place, Rule
+from llamaherd.diagnostics.findings import Edit, Finding, Rule
 from llamaherd.engines import TRAITS, flags_of, reads_gguf, version_of
 from llamaherd.engines.flags import (
     Catalogue,
@@ -76,12 +76,12 @@ def _each(subject: RigContext) -> Iterator[Finding]:
             path: Path_ = ("instances", name, "extra_args")
             place = subject.document.word(path, instance.extra_args, problem.index)
             keyless = None if instance.api_key else name
-            found = _finding(_by_key(problem, known.kind, instance.extra_args, keyless), place)
+            found = _by_key(problem, known.kind, instance.extra_args, keyless).at(place)
             yield replace(found, edits=_word_edits(subject.document, path, instance.extra_args, problem))
         names = tuple(instance.environment)
         for problem in check_environment(known, instance.environment):
             place = subject.document.key(("instances", name, "environment", names[problem.index]))
-            yield _finding(_by_key(problem, known.kind, (), None), place)
+            yield _by_key(problem, known.kind, (), None).at(place)
 
 
 def _word_edits(document: Document, path: Path_, words: tuple[str, ...], problem: Problem) -> tuple[Edit, ...]:
@@ -134,7 +134,7 @@ def check_cmake_options(subject: RigContext) -> Iterator[Finding]:
             option: Path_ = ("engines", name, "options", names[problem.index])
             new, _, value = (problem.replacement or ("",))[0].partition("=")
             edits = key_edit(subject.document, option, new) if new and value == texts[names[problem.index]] else ()
-            yield replace(_finding(_as_option(problem), subject.document.key(option)), edits=edits)
+            yield replace(_as_option(problem).at(subject.document.key(option)), edits=edits)
 
 
 UNKNOWN_VERSION = Rule(
@@ -222,10 +222,6 @@ def _as_option(problem: Problem) -> Problem:
     name, _, value = problem.replacement[0].partition("=")
     written = f"write `{name}: {yaml_value(value)}`"
     return replace(problem, help=problem.help.replace(f"write `{problem.replacement[0]}`", written))
-
-
-def _finding(problem: Problem, place: Place) -> Finding:
-    return problem.at(place)
 
 
 WRITTEN = (

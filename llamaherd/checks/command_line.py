@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypedDict
+from typing import Any
 
 import yaml
 
@@ -21,18 +21,14 @@ from llamaherd.engines.flags.effective import Conflict, EffectiveOptions, Option
 from llamaherd.engines.flags.keys import keys_from_arguments, managed_flags, wired_flags, written_flags
 from llamaherd.engines.flags.placement import CUDA_ORDER
 from llamaherd.engines.flags.task import SHORT_INPUTS, header_pooling
-from llamaherd.gguf.header import WITHOUT_CACHE, Header
-from llamaherd.inventory.schema import Instance, Rig
+from llamaherd.gguf.header import WITHOUT_CACHE
+from llamaherd.inventory.schema import Instance
 
 
 def as_keys(words: Iterable[str], kind: str) -> str:
     """Return the keys for the same settings, each between backquotes; an empty string without one."""
-    return ", ".join(f"`{line}`" for line in _lines(keys_from_arguments(words, kind).keys))
-
-
-def _lines(keys: Mapping[str, Any]) -> list[str]:
-    """Format keys for an inventory: `draft: {mtp: 2}`, `flash_attention: on`."""
-    return [f"{key}: {_flow(value)}" for key, value in keys.items()]
+    keys = keys_from_arguments(words, kind).keys
+    return ", ".join(f"`{key}: {_flow(value)}`" for key, value in keys.items())
 
 
 def _flow(value: Any) -> str:
@@ -238,51 +234,35 @@ def conflicting_commands(subject: RigContext) -> Iterator[ConflictingCommand]:
         plain = not (instance.extra_args or instance.environment or keys)
         if command is not None and (known_faults(command.meant.catalogue) or not plain):
             each = server_command(subject, name, command)
-            yield each, tuple(find_conflicts(each.options, _around_of(each)))
+            yield each, tuple(find_conflicts(each.options, _context(each)))
 
 
-def _around_of(each: ServerCommand) -> ServerContext:
-    return _around(each.subject.rig, each.instance, each.subject.headers.get(each.instance.model))
-
-
-def _around(rig: Rig, instance: Instance, header: Header | None) -> ServerContext:
-    return ServerContext(
+def _context(each: ServerCommand) -> ServerContext:
+    """Return what rig and header decide about a server."""
+    instance, header = each.instance, each.subject.headers.get(each.instance.model)
+    published = has_own_network(each.subject.rig.engines[instance.engine], instance)
+    known = ServerContext(
         cards=len(instance.on),
-        cores=rig.host.cpu.cores,
+        cores=each.subject.rig.host.cpu.cores,
         # If Docker publishes the port, the address inside has no effect.
-        reachable=not instance.loopback if has_own_network(rig.engines[instance.engine], instance) else None,
+        reachable=not instance.loopback if published else None,
         keyed=instance.api_key is not None,
-        tensors=tuple(tensor.name for tensor in header.each) if header else (),
-        shifts=_shifts(header) if header else None,
-        **(_embedding(header) if header else {}),
         experts_moved=instance.moves_experts,
     )
-
-
-class _Embedding(TypedDict, total=False):
-    """The fields of a model's header that describe it as an embedding model."""
-
-    trained: int | None
-    pools: str | None
-    causal: bool
-    cached: bool
-
-
-def _embedding(header: Header) -> _Embedding:
-    """Return what decides how long an input may be (llama.cpp b11434, src/llama-model.cpp:1322-1328)."""
-    return {
-        "trained": header.number("context_length") or None,
-        "pools": header_pooling(header),
-        "causal": header.architecture not in WITHOUT_CACHE and bool(header.number("attention.causal", 1)),
-        "cached": header.architecture not in WITHOUT_CACHE,
-    }
-
-
-def _shifts(header: Header) -> bool:
-    """Return whether a cache has one position for each token and no state (llama.cpp b11434,
-    src/llama-kv-cache.cpp:1208).
-    """
-    return not any(key.startswith("ssm.") or key == "rope.dimension_sections" for key in header.parameters)
+    if header is None:
+        return known
+    cached = header.architecture not in WITHOUT_CACHE
+    return replace(
+        known,
+        tensors=tuple(tensor.name for tensor in header.each),
+        # A cache can be moved with one position for each token and no state (src/llama-kv-cache.cpp:1208).
+        shifts=not any(key.startswith("ssm.") or key == "rope.dimension_sections" for key in header.parameters),
+        # How long an input may be (llama.cpp b11434, src/llama-model.cpp:1322-1328).
+        trained=header.number("context_length") or None,
+        pools=header_pooling(header),
+        causal=cached and bool(header.number("attention.causal", 1)),
+        cached=cached,
+    )
 
 
 def _conflict_finding(each: ServerCommand, clash: Conflict) -> Finding | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.gguf.header import Header
 from llamaherd.inventory.api_keys import ServerKey
-from llamaherd.inventory.schema import Card, Instance, Rig
+from llamaherd.inventory.schema import Card, Engine, Instance, Rig
 from llamaherd.inventory.schema.fleet_file import FleetFile, Gateway, Monitoring, ServedModel, split_served
 from llamaherd.inventory.yaml_file import Document
 from llamaherd.memory.facts import RigFacts
@@ -39,6 +39,13 @@ class RigContext:
     def headers(self) -> Mapping[str, Header]:
         """The known headers of its models, by name of model."""
         return self.facts.headers
+
+    @property
+    def servers(self) -> Iterator[tuple[str, Instance, Engine]]:
+        """The instances whose engine is declared, each with its name and that engine."""
+        for name, instance in self.rig.instances.items():
+            if engine := self.rig.engines.get(instance.engine):
+                yield name, instance, engine
 
     def cards(self, instance: Instance) -> tuple[Card, ...]:
         """Return the declared GPUs that an instance runs on."""

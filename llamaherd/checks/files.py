@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from llamaherd.checks.context import FleetContext
 from llamaherd.checks.gateway import SAME_KEY
-from llamaherd.diagnostics.findings import Finding, Rule, Severity
+from llamaherd.diagnostics.findings import Finding, Place, Rule, Severity
 from llamaherd.engines.flags.access import GUESSED_KEY, is_placeholder
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.authority import KEY as ROOT_KEY
@@ -61,11 +62,11 @@ def absent_files(rig: Rig, document: Document, severity: Severity) -> Iterator[F
         (("connect", "known_hosts"), rig.connect.known_hosts),
     ]
     for path, file, wrong in (*((*each, severity) for each in named), *((*each, WARNING) for each in reaching)):
-        if file is not None and not _is_file(file):
+        if file is not None and (kind := _kind(file)) != stat.S_IFREG:
             given = str(value_at(document.data, path) or "")
             relative = "" if given.startswith(("/", "~")) else "paths are relative to this YAML file; "
             help_ = _MADE.get(str(path[-2]), f"{relative}check the spelling, or fetch it first")
-            what = f"{file} is a folder" if _is_folder(file) else f"there is no file {file}"
+            what = f"{file} is a folder" if kind == stat.S_IFDIR else f"there is no file {file}"
             yield MISSING_FILE.at(document.value(path), what, help_, wrong)
 
 
@@ -89,18 +90,12 @@ _MADE = {"api_key": "check the spelling, or make a key and write it there: `open
 """The other fix for a missing file, by the key that names it."""
 
 
-def _is_folder(file: Path) -> bool:
+def _kind(file: Path) -> int:
+    """Return the kind of a file, as in its mode; 0 without one."""
     try:
-        return file.is_dir()
-    except OSError:
-        return False
-
-
-def _is_file(file: Path) -> bool:
-    try:
-        return file.is_file()
-    except OSError:
-        return False
+        return stat.S_IFMT(file.stat().st_mode)
+    except (OSError, ValueError):
+        return 0
 
 
 Named = tuple[tuple[str | int, ...], Path]
@@ -136,9 +131,7 @@ def find_unsafe_files(subject: FleetContext, absent: Severity) -> Iterator[Findi
                 help_ = "make it: `herd gateway ca`" if path == ("tls", "ca") else help_
                 yield MISSING_FILE.at(subject.value(*path), f"there is no file {file}", help_, absent)
         for path, file in private:
-            if (mode := _mode(file)) is not None and mode & 0o044:
-                message = f"other users of this machine may read {file} (mode {mode:o})"
-                yield OPEN_KEY.at(subject.value(*path), message, f"run `chmod 600 {file}`")
+            yield from _open_key(file, subject.value(*path))
         for name, user in gateway.users.items():
             if _is_guessed(user.key):
                 message = f"the key of user `{name}` is a placeholder that everybody tries"
@@ -167,9 +160,7 @@ def _of_servers(subject: FleetContext) -> Iterator[Finding]:
     """Report keys of servers that other users may read. `herd up` makes a missing one."""
     places = {each.rig.rig: each.place for each in reversed([*subject.served()])}
     for key in subject.keys:
-        if (mode := _mode(key.file)) is not None and mode & 0o044:
-            message = f"other users of this machine may read {key.file} (mode {mode:o})"
-            yield OPEN_KEY.at(places[next(iter(key.servers))], message, f"run `chmod 600 {key.file}`")
+        yield from _open_key(key.file, places[next(iter(key.servers))])
 
 
 def _of_alerts(subject: FleetContext, absent: Severity) -> Iterator[Finding]:
@@ -179,13 +170,17 @@ def _of_alerts(subject: FleetContext, absent: Severity) -> Iterator[Finding]:
             if key.file is None:
                 continue
             place = subject.document.value(("monitoring", "alerts", way, "key", "file"))
-            mode = _mode(key.file)
-            if mode is None:
+            if _mode(key.file) is None:
                 help_ = "put the password or token there, and nothing else, with mode 600"
                 yield MISSING_FILE.at(place, f"there is no file {key.file}", help_, absent)
-            elif mode & 0o044:
-                message = f"other users of this machine may read {key.file} (mode {mode:o})"
-                yield OPEN_KEY.at(place, message, f"run `chmod 600 {key.file}`")
+            yield from _open_key(key.file, place)
+
+
+def _open_key(file: Path, place: Place) -> Iterator[Finding]:
+    """Report a key that other users may read."""
+    if (mode := _mode(file)) is not None and mode & 0o044:
+        message = f"other users of this machine may read {file} (mode {mode:o})"
+        yield OPEN_KEY.at(place, message, f"run `chmod 600 {file}`")
 
 
 def _twice(subject: FleetContext) -> Iterator[Finding]:

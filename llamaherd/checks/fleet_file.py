@@ -366,9 +366,8 @@ CANNOT_UNLOAD = Rule(
 
 def check_idle_engines(subject: RigContext) -> Iterator[Finding]:
     """Report instances that should unload their models, with engines that cannot."""
-    for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        if instance.idle and engine and engine.kind not in UNLOADS:
+    for name, instance, engine in subject.servers:
+        if instance.idle and engine.kind not in UNLOADS:
             place = subject.document.value(("instances", name, "idle"))
             message = f"{engine.kind} cannot unload the model of instance `{name}`"
             help_ = f"use an engine of kind {' or '.join(sorted(UNLOADS))}, or take `idle` out: `herd pause "

@@ -26,11 +26,10 @@ from llamaherd.diagnostics.findings import Edit, Finding, Rule, nearest
 from llamaherd.diagnostics.spelling import one_slip
 from llamaherd.engines import USUAL
 from llamaherd.inventory.exact_edits import key_edit, moved_key, unlisted, value_edit
-from llamaherd.inventory.inheritance import WRONG_VALUE
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.keys import EXAMPLES, DeclaredAt, container_type, declared_at, key_choices, value_at
 from llamaherd.inventory.suggestions import candidate_values, is_same_value
-from llamaherd.inventory.yaml_file import HARMFUL_CHARACTER, Document, Path_
+from llamaherd.inventory.yaml_file import HARMFUL_CHARACTER, WRONG_VALUE, Document, Path_
 from llamaherd.inventory.yaml_text import Loader
 from llamaherd.text.quoting import comment
 from llamaherd.text.textfile import lines_of
@@ -58,7 +57,7 @@ def mistakes(document: Document, problems: Sequence[Mapping[str, Any]], most: in
     """
     written = {id(problem["input"]) for problem in problems if problem["loc"] in document.values}
     own = (each for each in problems if each["loc"] in document.values or id(each["input"]) not in written)
-    found = [_mistake(document, problem, thorough=n < most) for n, problem in enumerate(own)]
+    found = [mistake(document, problem, thorough=n < most) for n, problem in enumerate(own)]
     # A key that another finding suggests is not reported as missing.
     suggested = {each.suggested for each in found} - {None}
     covered = frozenset[Path_]().union(*(each.covers for each in found))
@@ -87,13 +86,6 @@ class Mistake(NamedTuple):
     covers: frozenset[Path_] = frozenset()
 
 
-def mistake(document: Document, problem: Mapping[str, Any], *, thorough: bool) -> Finding:
-    """Return one of pydantic's errors as a finding; `thorough` searches for the intended key or value, which takes its
-    time.
-    """
-    return _mistake(document, problem, thorough=thorough).finding
-
-
 FROM_BELOW_MODELS = Rule(
     "LH186",
     "`from` stands below `models`.",
@@ -105,7 +97,8 @@ FROM_BELOW_MODELS = Rule(
 )
 
 
-def _mistake(document: Document, problem: Mapping[str, Any], *, thorough: bool) -> Mistake:
+def mistake(document: Document, problem: Mapping[str, Any], *, thorough: bool) -> Mistake:
+    """Return one of pydantic's errors; `thorough` searches for the intended key or value, which takes its time."""
     path: Path_ = problem["loc"]
     if problem["type"] == "missing":
         return _missing(document, path)

@@ -35,9 +35,8 @@ class ServedModel:
 
 def served_models(subject: RigContext) -> Iterator[ServedModel]:
     """Yield every instance whose engine and header are available."""
-    for name, instance in subject.rig.instances.items():
-        header, engine = subject.headers.get(instance.model), subject.rig.engines.get(instance.engine)
-        if header and engine:
+    for name, instance, engine in subject.servers:
+        if header := subject.headers.get(instance.model):
             yield ServedModel(name, instance, engine, header, subject.document)
 
 
@@ -155,9 +154,8 @@ LITTLE_GAIN = Rule(
 
 def check_drafting_gain(subject: RigContext) -> Iterator[Finding]:
     """Report drafting that may not pay."""
-    for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        if not (instance.draft and engine and TRAITS[engine.kind].reads_experts_for_each):
+    for name, instance, engine in subject.servers:
+        if not (instance.draft and TRAITS[engine.kind].reads_experts_for_each):
             continue
         if _part_on_cpu(instance.experts_on_cpu, subject.headers.get(instance.model)) > MUCH:
             yield LITTLE_GAIN.at(
@@ -239,9 +237,9 @@ CANNOT_DO = Rule(
 
 def check_sidecar_models(subject: RigContext) -> Iterator[Finding]:
     """Report vision projectors and draft models that the engine does not support."""
-    for name, instance in subject.rig.instances.items():
-        engine, model = subject.rig.engines.get(instance.engine), subject.rig.models.get(instance.model)
-        if engine is None or model is None:
+    for name, instance, engine in subject.servers:
+        model = subject.rig.models.get(instance.model)
+        if model is None:
             continue
         where, draft = ("instances", name), instance.draft
         newer = "take a newer commit of ik_llama.cpp, or llama.cpp"

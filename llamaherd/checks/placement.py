@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from llamaherd.checks.command_line import server_command
 from llamaherd.checks.context import RigContext
 from llamaherd.checks.sources import ENGINE_OF_IMAGE, untagged
-from llamaherd.diagnostics.findings import Finding, Place, Rule
-from llamaherd.engines import SIZED, TRAITS, CommandLine, is_on, reads_gguf
+from llamaherd.diagnostics.findings import Finding, Rule
+from llamaherd.engines import SIZED, TRAITS, is_on, reads_gguf
+from llamaherd.engines.flags.advice import NO_SPLIT_BUFFERS
 from llamaherd.engines.flags.cmake import is_pair
 from llamaherd.engines.flags.conflicts import NO_ATTENTION
 from llamaherd.engines.flags.effective import Option
@@ -35,9 +37,8 @@ FOREIGN_CACHE = Rule(
 
 def check_cache_types(subject: RigContext) -> Iterator[Finding]:
     """Report cache types that the engine lacks, that need flash attention, or whose kernels are not in the build."""
-    for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        if engine is None or not reads_gguf(engine):
+    for name, instance, engine in subject.servers:
+        if not reads_gguf(engine):
             continue
         if foreign := sorted({instance.kv.k, instance.kv.v} & TRAITS[engine.kind].cache_types_not):
             message = f"`{foreign[0]}` is a cache type of ik_llama.cpp, which {engine.kind} does not support"
@@ -166,16 +167,10 @@ def _compiled(engine: Engine) -> frozenset[str] | None:
     return frozenset(part for part in map(str.strip, re.split("[;,]", chosen)) if is_pair(part)) | {"f16-f16"}
 
 
-NO_SPLIT_BUFFERS = 9890
-"""The first build of llama.cpp whose CUDA devices have none, so that `row` fails: ggml-org/llama.cpp#25884 names it,
-#27465 shows CUDA's error, and b10108 has none in ggml-cuda.cu."""
-
-
 def check_split_modes(subject: RigContext) -> Iterator[Finding]:
     """Report split modes that the engine or the number of GPUs does not support."""
-    for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        if engine is None or not reads_gguf(engine):
+    for name, instance, engine in subject.servers:
+        if not reads_gguf(engine):
             continue
         place = subject.document.value(("instances", name, "split"))
         if refused := _refused(instance, engine):
@@ -207,10 +202,9 @@ CUT_BY_FREE_MEMORY = Rule(
 def check_shared_gpus(subject: RigContext) -> Iterator[Finding]:
     """Report models split by free memory on GPUs that other servers share (LH242)."""
     rig, document = subject.rig, subject.document
-    for name, instance in rig.instances.items():
-        engine = rig.engines.get(instance.engine)
+    for name, instance, engine in subject.servers:
         facts = subject.facts.instances[name]
-        if engine is None or not reads_gguf(engine) or len(instance.on) < 2 or _is_cut_by_hand(facts):
+        if not reads_gguf(engine) or len(instance.on) < 2 or _is_cut_by_hand(facts):
             continue
         others = [
             key
@@ -328,11 +322,10 @@ TOO_MANY_SLOTS = Rule(
 
 def check_slots(subject: RigContext) -> Iterator[Finding]:
     """Report more slots than the engine starts with (LH161)."""
-    for name, each in subject.rig.instances.items():
-        engine = subject.rig.engines.get(each.engine)
-        does = SIZED.get(engine.kind) if engine else None
+    for name, each, engine in subject.servers:
+        does = SIZED.get(engine.kind)
         most = does.most_slots if does else None
-        if engine and most and each.parallel > most:
+        if most and each.parallel > most:
             place = subject.document.value(("instances", name, "parallel"))
             message = f"{engine.kind} ends with more than {most} slots, and `{name}` would have {each.parallel}"
             yield TOO_MANY_SLOTS.at(place, message, f"write `parallel: {most}` or less")
@@ -509,19 +502,11 @@ def check_uncounted_memory(subject: RigContext) -> Iterator[Finding]:
             if option.flag not in known:
                 message = f"the memory of {option} is not counted: its size is unknown"
                 help_ = _instead(option, gpus=subject.rig.gpus is not None)
-                yield UNCOUNTED.at(_place(subject, name, line, option), message, help_)
+                yield UNCOUNTED.at(server_command(subject, name, line).place(option), message, help_)
         if facts.header and isinstance(facts.fault, UncountedError):
             message = f"the memory of `{name}` is not calculated: {facts.fault}"
             help_ = f"check {'`nvidia-smi` and ' if subject.rig.gpus else ''}`free -m` once it runs"
-            yield UNCOUNTED.at(_place(subject, name, line, facts.fault.option), message, help_, "note")
-
-
-def _place(subject: RigContext, name: str, line: CommandLine, option: Option) -> Place:
-    """Return where an option is written."""
-    where, instance = ("instances", name), subject.rig.instances[name]
-    if option.origin == "environment":
-        return subject.document.key((*where, "environment", option.words[0].partition("=")[0]))
-    return subject.document.word((*where, "extra_args"), instance.extra_args, option.index - line.keys)
+            yield UNCOUNTED.at(server_command(subject, name, line).place(facts.fault.option), message, help_, "note")
 
 
 def _instead(option: Option, *, gpus: bool) -> str:

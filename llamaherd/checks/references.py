@@ -139,10 +139,9 @@ def check_open_listeners(subject: RigContext) -> Iterator[Finding]:
 
 def check_head_slots(subject: RigContext) -> Iterator[Finding]:
     """Report drafting by the model's own heads for more slots than the engine supports."""
-    for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
+    for name, instance, engine in subject.servers:
         heads = instance.draft is not None and instance.draft.mtp
-        if heads and engine and instance.parallel > 1 and TRAITS[engine.kind].mtp_for_one_slot:
+        if heads and instance.parallel > 1 and TRAITS[engine.kind].mtp_for_one_slot:
             yield NO_MTP.at(
                 subject.document.value(("instances", name, "parallel")),
                 f"{engine.kind} drops MTP when it serves more than one slot",

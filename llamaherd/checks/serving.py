@@ -102,9 +102,8 @@ IMAGE_UNDER_SYSTEMD = Rule(
 
 def check_image_backends(subject: RigContext) -> Iterator[Finding]:
     """Report engines that are images, under systemd."""
-    for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        if engine and engine.image and instance.backend == "systemd":
+    for name, instance, engine in subject.servers:
+        if engine.image and instance.backend == "systemd":
             yield IMAGE_UNDER_SYSTEMD.at(
                 subject.document.value(("instances", name, "engine")),
                 f"instance `{name}` runs an image, which systemd does not start",
@@ -151,9 +150,8 @@ BUILD_IN_CONTAINER = Rule(
 
 def check_container_builds(subject: RigContext) -> Iterator[Finding]:
     """Report engines on the host that would run in a container without their libraries: of CUDA, or of a release."""
-    for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        if instance.backend == "compose" and engine and engine.release:
+    for name, instance, engine in subject.servers:
+        if instance.backend == "compose" and engine.release:
             yield BUILD_IN_CONTAINER.at(
                 subject.document.value(("instances", name, "backend")),
                 f"the image made for `{name}` would lack the libraries that its engine's release consists of",
@@ -218,10 +216,9 @@ ORIGINS, VARIABLE = "--cors-origins", "LLAMA_ARG_CORS_ORIGINS"
 
 def _keyless(subject: RigContext, *, own_network: bool) -> Iterator[tuple[str, Engine, Instance]]:
     """Yield the servers without a key that listen on their own hosts alone, with or without a network of their own."""
-    for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        closed = engine and instance.api_key is None and instance.loopback
-        if engine and closed and has_own_network(engine, instance) is own_network:
+    for name, instance, engine in subject.servers:
+        closed = instance.api_key is None and instance.loopback
+        if closed and has_own_network(engine, instance) is own_network:
             yield name, engine, instance
 
 
@@ -419,9 +416,8 @@ NOTHING_JUDGED = Rule(
 
 def check_quality(subject: RigContext) -> Iterator[Finding]:
     """Report instances whose quality cannot be judged, or for which no other cache is tried."""
-    for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        if instance.quality is None or engine is None:
+    for name, instance, engine in subject.servers:
+        if instance.quality is None:
             continue
         place = subject.document.value(("instances", name, "tune", "quality"))
         if why := _unable(instance, engine):
@@ -438,9 +434,8 @@ def check_gate_quality(subject: RigContext) -> Iterator[Finding]:
 
     A container's gate measures nothing at all, which LH330 reports.
     """
-    for name, instance in subject.rig.instances.items():
-        engine = subject.rig.engines.get(instance.engine)
-        if engine is None or instance.gate is None or instance.gate.kld is None or instance.backend == "compose":
+    for name, instance, engine in subject.servers:
+        if instance.gate is None or instance.gate.kld is None or instance.backend == "compose":
             continue
         place = subject.document.value(("instances", name, "gate", "kld"))
         message = f"the gate of instance `{name}` cannot judge its outputs: "

@@ -466,9 +466,8 @@ def check_build_features(subject: RigContext) -> Iterator[Finding]:
         if engine.is_built:
             yield from _server(subject, name, engine)
             yield from _loaded_apart(subject, name, engine)
-    for name, instance in subject.rig.instances.items():
-        declared = subject.rig.engines.get(instance.engine)
-        if declared is None or not reads_gguf(declared):
+    for name, instance, declared in subject.servers:
+        if not reads_gguf(declared):
             continue
         rpc = next((index for index, word in enumerate(instance.extra_args) if word == "--rpc"), None)
         # Releases have RPC (llama.cpp b11434, .github/workflows/release.yml).

@@ -14,11 +14,10 @@ from llamaherd.diagnostics.findings import nearest
 from llamaherd.diagnostics.spelling import completed_name, misspelled_name, one_slip
 from llamaherd.engines import USUAL
 from llamaherd.inventory import schema as fleet
-from llamaherd.inventory.inheritance import EXTENDS, INSTANCE_DEFAULTS
 from llamaherd.inventory.schema import Connect, Draft, Rig, Secret
 from llamaherd.inventory.schema.keys import NOT_HERE, also_called, container_type, declared_at, value_at
 from llamaherd.inventory.suggestions import candidate_values, declared_items, intended_name, is_same_value, suggest_name
-from llamaherd.inventory.yaml_file import Document, Path_
+from llamaherd.inventory.yaml_file import EXTENDS, INSTANCE_DEFAULTS, Document, Path_
 from llamaherd.inventory.yaml_text import Dumper, Loader
 from llamaherd.text.quoting import comment, yaml_value
 

@@ -68,34 +68,22 @@ def host_compiler(rig: Rig, engine: Engine) -> str | None:
     rig sets one.
     """
     declared = toolchains.release(rig.gpus.cuda) if rig.gpus else None
-    flags = str(engine.options.get("CMAKE_CUDA_FLAGS", ""))
-    if declared is None or "CMAKE_CUDA_HOST_COMPILER" in engine.options or "-allow-unsupported-compiler" in flags:
+    if declared is None or _sets_host_compiler(engine):
         return None
     beside = toolchains.beside_gcc(rig.host.os, declared)
     return f"/usr/bin/g++-{beside}" if beside else None
+
+
+def _sets_host_compiler(engine: Engine) -> bool:
+    """Return whether the options of an engine name a compiler for the host's part of CUDA code, or accept any."""
+    flags = str(engine.options.get("CMAKE_CUDA_FLAGS", ""))
+    return "CMAKE_CUDA_HOST_COMPILER" in engine.options or "-allow-unsupported-compiler" in flags
 
 
 def host_compilers(rig: Rig) -> set[str]:
     """Return the distribution's packages of these programs."""
     compilers = (host_compiler(rig, engine) for engine in built_with_cuda(rig).values())
     return {compiler.rpartition("/")[2] for compiler in compilers if compiler}
-
-
-@dataclass(frozen=True)
-class _Suggestion:
-    """A value of `cuda` that fits everything, or what else to change if there is none."""
-
-    needs: Needs
-    declared: Release
-
-    @property
-    def sentence(self) -> str:
-        """The suggestion as a sentence; it gives up the driver first."""
-        if found := self.needs.nearest(self.declared):
-            return f'write `cuda: "{dotted(found)}"`'
-        if found := replace(self.needs, driver=None).nearest(self.declared):
-            return f'write `cuda: "{dotted(found)}"` and `branch: {toolchains.FIRST_DRIVER[found[0]]}`'
-        return "no toolkit compiles for all of these GPUs on this system: leave one out of `on`, or run an image"
 
 
 @dataclass(frozen=True)
@@ -124,11 +112,15 @@ class DeclaredToolkit:
 
     @property
     def fix(self) -> str:
-        """The fix, which fits everything."""
+        """The fix, which fits everything, or what else to change. It gives up the driver first."""
         rig = self.subject.rig
         branch = int(rig.gpus.driver.branch) if rig.gpus and rig.gpus.driver and rig.host.wsl is None else None
         needs = Needs({card.cuda_architecture for card in self.cards.values()}, self.glibc, branch, self.first)
-        return _Suggestion(needs, self.declared).sentence
+        if found := needs.nearest(self.declared):
+            return f'write `cuda: "{dotted(found)}"`'
+        if found := replace(needs, driver=None).nearest(self.declared):
+            return f'write `cuda: "{dotted(found)}"` and `branch: {toolchains.FIRST_DRIVER[found[0]]}`'
+        return "no toolkit compiles for all of these GPUs on this system: leave one out of `on`, or run an image"
 
 
 def declared_toolkit(subject: RigContext) -> DeclaredToolkit | None:
@@ -438,8 +430,4 @@ def _older_gcc(kit: DeclaredToolkit) -> Iterator[Finding]:
 
 
 def _with_the_hosts_gcc(engines: Mapping[str, Engine]) -> bool:
-    def own(engine: Engine) -> bool:
-        flags = str(engine.options.get("CMAKE_CUDA_FLAGS", ""))
-        return "CMAKE_CUDA_HOST_COMPILER" in engine.options or "-allow-unsupported-compiler" in flags
-
-    return not all(own(engine) for engine in engines.values())
+    return not all(map(_sets_host_compiler, engines.values()))

@@ -36,7 +36,7 @@ from llamaherd.deploy.origin import origin
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet.drain import drained
 from llamaherd.host.remote import Remote
-from llamaherd.inventory.settings import parse_setting
+from llamaherd.inventory.exact_edits import parse_setting
 from llamaherd.measure.results.comparison import Comparison, compare_results
 from llamaherd.measure.results.comparison_table import comparison_json, print_comparison
 from llamaherd.measure.results.lookup import named_result

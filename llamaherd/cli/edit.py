@@ -167,7 +167,7 @@ def _editor() -> list[str]:
 
 def _file_of(path: Path, name: str | None) -> Path:
     """Return the file of a rig, also if it has mistakes, or another file of the folder. Raise UserError."""
-    from llamaherd.inventory.inheritance import DEFAULTS
+    from llamaherd.inventory.yaml_file import DEFAULTS
     from llamaherd.pipeline.discovery import SUFFIXES
     from llamaherd.pipeline.fleet_files import FLEET, read_rigs
 

@@ -23,11 +23,11 @@ from llamaherd.diagnostics.findings import HubError, InventoryError, UserError
 from llamaherd.engines import flags_of
 from llamaherd.engines.flags.keys import Keys, slug
 from llamaherd.engines.llama_cpp import ROUTERS_OWN
+from llamaherd.inventory.exact_edits import text_with_comments, text_with_entries, text_with_value
 from llamaherd.inventory.file_writer import FileEdit, text_of
 from llamaherd.inventory.schema import Engine, Instance, Model, Rig
 from llamaherd.inventory.schema.key_flags import LLAMA
 from llamaherd.inventory.schema.software import PUBLISHED
-from llamaherd.inventory.settings import text_with_comments, text_with_entries, text_with_value
 from llamaherd.lock import Lock, LockedModel, hub
 from llamaherd.memory.facts import RigFacts
 from llamaherd.memory.suggestions import largest_context, propose_placement

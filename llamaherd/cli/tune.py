@@ -35,9 +35,9 @@ from llamaherd.fleet.drain import drained
 from llamaherd.host.remote import Remote
 from llamaherd.host.ssh import RemoteError
 from llamaherd.installation import install_command
+from llamaherd.inventory.exact_edits import text_with_settings, text_with_value
 from llamaherd.inventory.file_writer import write_atomically
 from llamaherd.inventory.schema import MOST_LIMITS, Tune
-from llamaherd.inventory.settings import text_with_settings, text_with_value
 from llamaherd.inventory.yaml_file import parse_yaml
 from llamaherd.measure.bench.selection import parse_watts
 from llamaherd.measure.results.store import results_folder

@@ -39,7 +39,6 @@ __all__ = [
     "has_own_network",
     "is_on",
     "listens_on",
-    "on_host_network",
     "reads_gguf",
     "served_whole",
     "tagged_version",
@@ -101,14 +100,12 @@ def flags_of(engine: Engine) -> Catalogue:
     return catalogue_of_build(known, (version or "as built")[:9], engine.built)
 
 
-def on_host_network(engine: Engine, declared: Instance) -> bool:
-    """Return whether a container listens on the host's own loopback, which no other machine reaches."""
-    return declared.backend == "compose" and declared.loopback and not DIALECTS[engine.kind].opens_ports
-
-
 def has_own_network(engine: Engine, declared: Instance) -> bool:
-    """Return whether a container has a network of its own, from which Docker publishes its port."""
-    return declared.backend == "compose" and not on_host_network(engine, declared)
+    """Return whether a container has a network of its own, from which Docker publishes its port.
+
+    Otherwise it listens on the host's own loopback, which no other machine reaches.
+    """
+    return declared.backend == "compose" and (DIALECTS[engine.kind].opens_ports or not declared.loopback)
 
 
 def listens_on(engine: Engine, declared: Instance) -> str:

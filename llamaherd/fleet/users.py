@@ -11,8 +11,8 @@ from typing import Any
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.fleet.gateway import DeclaredGateway
+from llamaherd.inventory.exact_edits import text_with_value
 from llamaherd.inventory.file_writer import report_write_errors, write_atomically
-from llamaherd.inventory.settings import text_with_value
 from llamaherd.inventory.yaml_file import read_yaml
 from llamaherd.pipeline.fleet_files import FLEET
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from llamaherd.text.characters import Line
 from llamaherd.text.numbers import parse_json
+from llamaherd.text.quoting import Line
 
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 """The files that describe a model and its weights."""

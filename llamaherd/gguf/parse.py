@@ -7,95 +7,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from llamaherd.gguf.header import BLOCKS, tensor_bytes
-
-# enum ggml_type: mainline's (ggml/include/ggml.h:389-432 at b11434), then ik_llama.cpp's own (its
-# ggml/include/ggml.h:431-486 at 67268c8fd). Where both have a number, both mean the same blocks.
-TENSOR_TYPES: dict[int, str] = {
-    0: "F32",
-    1: "F16",
-    2: "Q4_0",
-    3: "Q4_1",
-    6: "Q5_0",
-    7: "Q5_1",
-    8: "Q8_0",
-    9: "Q8_1",
-    10: "Q2_K",
-    11: "Q3_K",
-    12: "Q4_K",
-    13: "Q5_K",
-    14: "Q6_K",
-    15: "Q8_K",
-    16: "IQ2_XXS",
-    17: "IQ2_XS",
-    18: "IQ3_XXS",
-    19: "IQ1_S",
-    20: "IQ4_NL",
-    21: "IQ3_S",
-    22: "IQ2_S",
-    23: "IQ4_XS",
-    24: "I8",
-    25: "I16",
-    26: "I32",
-    27: "I64",
-    28: "F64",
-    29: "IQ1_M",
-    30: "BF16",
-    34: "TQ1_0",
-    35: "TQ2_0",
-    39: "MXFP4",
-    40: "NVFP4",
-    41: "Q1_0",
-    42: "Q2_0",
-    133: "Q6_0",
-    134: "IQ1_BN",
-    135: "IQ2_BN",
-    137: "IQ2_K",
-    138: "IQ3_K",
-    139: "IQ4_K",
-    140: "IQ5_K",
-    141: "IQ6_K",
-    144: "IQ4_KS",
-    145: "IQ2_KS",
-    146: "IQ4_KSS",
-    151: "Q8_KV",
-    152: "IQ5_KS",
-    153: "IQ2_KT",
-    154: "IQ3_KT",
-    155: "IQ4_KT",
-    156: "IQ3_KS",
-    157: "IQ2_KL",
-    158: "IQ1_KT",
-    202: "Q4_0_R8",
-    206: "Q5_0_R4",
-    208: "Q8_0_R8",
-    210: "Q2_K_R4",
-    211: "Q3_K_R4",
-    212: "Q4_K_R4",
-    213: "Q5_K_R4",
-    214: "Q6_K_R4",
-    216: "IQ2_XXS_R4",
-    217: "IQ2_XS_R4",
-    218: "IQ3_XXS_R4",
-    219: "IQ1_S_R4",
-    220: "IQ4_NL_R4",
-    221: "IQ3_S_R4",
-    222: "IQ2_S_R4",
-    223: "IQ4_XS_R8",
-    229: "IQ1_M_R4",
-    230: "BF16_R16",
-    233: "Q6_0_R4",
-    335: "IQ2_BN_R4",
-    337: "IQ2_K_R4",
-    338: "IQ3_K_R4",
-    339: "IQ4_K_R4",
-    340: "IQ5_K_R4",
-    344: "IQ4_KS_R4",
-    352: "IQ5_KS_R4",
-    397: "Q8_K_R16",
-    398: "Q8_KV_R8",
-    399: "Q8_K_R8",
-}
+from llamaherd.gguf.header import TENSOR_TYPES, tensor_bytes
 
 # enum llama_ftype: mainline's (include/llama.h:117-159 at b11434), then ik_llama.cpp's own (its include/llama.h:197-245
 # at 67268c8fd). Of 41, which is Q1_0_G128 to the latter, mainline's meaning is taken.
@@ -454,10 +366,10 @@ def _tensor(cursor: _Cursor) -> TensorInfo:
     kind, offset = cursor.two(_KIND_AND_OFFSET)
     if kind not in TENSOR_TYPES:
         raise GgufError(f"tensor {name} is of the unknown type {kind}: no engine in use writes it")
-    type_ = TENSOR_TYPES[kind]
+    type_, _, block = TENSOR_TYPES[kind]
     if math.prod(shape) >= _LIMIT or max(shape) >= _LIMIT:
         raise GgufError(f"tensor {name} would be larger than any file")
-    if shape[0] % (block := BLOCKS[type_][1]):
+    if shape[0] % block:
         raise GgufError(
             f"tensor {name} has rows of {shape[0]} numbers, which are not whole blocks of {block} ({type_})"
         )

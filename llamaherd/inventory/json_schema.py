@@ -20,13 +20,13 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from llamaherd.inventory import schema as fleet
-from llamaherd.inventory.inheritance import EXTENDS, INSTANCE_DEFAULTS, OWN_KEYS
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.base import Megahertz, Percent, Size, Watts
 from llamaherd.inventory.schema.fleet_file import FleetFile
 from llamaherd.inventory.schema.keys import EXAMPLES
 from llamaherd.inventory.schema.rig import DataRate, Hours, StoreOrigin
 from llamaherd.inventory.schema.serving import Rate, Share
+from llamaherd.inventory.yaml_file import EXTENDS, INSTANCE_DEFAULTS, OWN_KEYS
 from llamaherd.inventory.yaml_text import Loader
 
 Schema = dict[str, Any]

@@ -23,7 +23,7 @@ from llamaherd.gguf.header import Header, spread, tensor_bytes
 from llamaherd.inventory import yaml_file
 from llamaherd.inventory.schema import Model
 from llamaherd.inventory.yaml_file import NO_RIG, Document
-from llamaherd.text.characters import harmful
+from llamaherd.text.quoting import harmful
 from llamaherd.text.terminal import MOST_HELP, one_line
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from llamaherd.engines import EXPERTS, SIZED, USUAL, CommandLine, command_line, flags_of, has_explicit_options
 from llamaherd.engines.flags.definitions import INTEGER, Catalogue
-from llamaherd.engines.flags.effective import Option
+from llamaherd.engines.flags.effective import OFF, Option
 from llamaherd.engines.flags.overrides import parse_overrides
 from llamaherd.engines.flags.task import AUTOMATIC_SLOTS, pooling, server_task
 from llamaherd.gguf.header import Header
@@ -31,7 +31,6 @@ from llamaherd.text.numbers import clamped_number, parse_real
 
 PlacedOverride = tuple[str, str | int]
 
-OFF = ("off", "0", "false", "disabled")
 MOVING = ("--override-tensor", "--cpu-moe", "--n-cpu-moe", "--n-cpu-ffn")
 """Options that keep tensors elsewhere, in the order in which llama.cpp reads their variables."""
 MOVING_DRAFT = ("--override-tensor-draft", "--cpu-moe-draft", "--n-cpu-moe-draft")
@@ -50,17 +49,13 @@ UNCOUNTED_FLAGS = (
 )
 """Options with files of which nothing is known here, or with other hosts."""
 
-_NUMBERS = {
-    "batch": ("--batch-size",),
-    "ubatch": ("--ubatch-size",),
-    "main_device": ("--main-gpu",),
-}
+_NUMBERS = {"batch": "--batch-size", "ubatch": "--ubatch-size", "main_device": "--main-gpu"}
 _WORDS = {
-    "type_k": ("--cache-type-k",),
-    "type_v": ("--cache-type-v",),
-    "draft_type_k": ("--cache-type-k-draft",),
-    "draft_type_v": ("--cache-type-v-draft",),
-    "split": ("--split-mode",),
+    "type_k": "--cache-type-k",
+    "type_v": "--cache-type-v",
+    "draft_type_k": "--cache-type-k-draft",
+    "draft_type_v": "--cache-type-v-draft",
+    "split": "--split-mode",
 }
 
 
@@ -78,11 +73,11 @@ def with_explicit_flags(placed: Placement, line: CommandLine, header: Header) ->
     Raises ValueError, with a sentence, for what no engine takes, and UncountedError for what cannot be derived.
     """
     changes: dict[str, Any] = {"uncounted": tuple(str(option) for option in uncounted_option(line))}
-    for field, names in _NUMBERS.items():
-        if (number := _number(line, *names)) is not None:
+    for field, name in _NUMBERS.items():
+        if (number := _number(line, name)) is not None:
             changes[field] = number
-    for field, names in _WORDS.items():
-        if option := line.own(*names):
+    for field, name in _WORDS.items():
+        if option := line.own(name):
             changes[field] = SPLITS.get(option.value, option.value)
     changes |= _slots(line, header) | _switches(line) | _draft(line, placed) | _growing(line)
     if (layers := line.own("--gpu-layers", "--n-gpu-layers")) and placed.devices:
@@ -139,9 +134,9 @@ def _fits_itself(placed: Placement, line: CommandLine) -> Option | None:
     return layers if automatic and not by_hand else None
 
 
-def _number(line: CommandLine, *names: str) -> int | None:
+def _number(line: CommandLine, name: str) -> int | None:
     """Return the effective number as C++ reads it; None if a key sets it, or if it is not a number."""
-    option = line.own(*names)
+    option = line.own(name)
     found = INTEGER.match(option.value) if option else None
     return clamped_number(found[1]) if found else None
 
@@ -171,7 +166,9 @@ def _switches(line: CommandLine) -> dict[str, Any]:
     if option := line.own("--swa-full"):
         found["swa_full"] = option.on
     if option := line.own("--load-mode", "--mmap", "--no-mmap"):
-        found["mmap"] = "mmap" in option.value or option.value == "auto" if option.values else not _unmapped(option)
+        found["mmap"] = (
+            "mmap" in option.value or option.value == "auto" if option.values else not _says_no(option, "--no-mmap")
+        )
     if (option := line.own("--repack")) and not option.on:
         found["layouts"] = ()
     if line.own("--run-time-repack"):
@@ -192,10 +189,6 @@ def _growing(line: CommandLine) -> dict[str, Any]:
 def _says_no(option: Option, name: str) -> bool:
     """Return whether a switch with this spelling is on; it may be the negation of another switch."""
     return not option.on if name in option.flag.negated else option.on
-
-
-def _unmapped(option: Option) -> bool:
-    return _says_no(option, "--no-mmap")
 
 
 def _layers(option: Option, placed: Placement) -> int | None:

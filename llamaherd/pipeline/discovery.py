@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from llamaherd.inventory.inheritance import DEFAULTS
+from llamaherd.inventory.yaml_file import DEFAULTS
 
 INVENTORY = Path("inventory")
 """The inventory if no fleet folder is found and HERD_INVENTORY is not set."""

@@ -22,10 +22,19 @@ from llamaherd.gguf.header import Header
 from llamaherd.gguf.parse import GgufError
 from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.inventory.api_keys import ServerKey, server_keys, with_server_keys
-from llamaherd.inventory.inheritance import DEFAULTS, EXTENDS, NOT_INHERITED, OWN_KEYS, inherited
 from llamaherd.inventory.schema import LOCAL, Fleet, Rig
 from llamaherd.inventory.schema.fleet_file import FleetFile, Gateway, split_served
-from llamaherd.inventory.yaml_file import UNREADABLE, Document, parse_yaml, read_yaml
+from llamaherd.inventory.yaml_file import (
+    DEFAULTS,
+    EXTENDS,
+    NOT_INHERITED,
+    OWN_KEYS,
+    UNREADABLE,
+    Document,
+    inherited,
+    parse_yaml,
+    read_yaml,
+)
 from llamaherd.lock import Lock
 from llamaherd.lock.local_files import with_built, with_hashes
 from llamaherd.memory.facts import RigFacts, rig_facts

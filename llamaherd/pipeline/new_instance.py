@@ -14,10 +14,10 @@ from llamaherd.diagnostics.spelling import nearest_name
 from llamaherd.engines import USUAL, reads_gguf
 from llamaherd.engines.flags.task import natural_task, splits_inputs
 from llamaherd.gguf.header import Header
+from llamaherd.inventory.exact_edits import text_with_entries
 from llamaherd.inventory.file_writer import FileEdit, text_of
 from llamaherd.inventory.schema import Model, Rig
 from llamaherd.inventory.schema.rig import SHARE_PORT
-from llamaherd.inventory.settings import text_with_entry
 from llamaherd.lock import Lock, LockedLocal, LockedModel, hub
 from llamaherd.lock.hub import Quant, RepoQuants, quants_of
 from llamaherd.lock.local_files import hash_file, name_in_lock, sized_file
@@ -178,12 +178,12 @@ def declare_instance(
     old, locked = text_of(file), found.added_to(lock)
     name, model = _instance_name(rig, found, wish), _model_name(rig, found)
     _refuse_unknown_gpus(rig, wish)
-    text = old if model in rig.models else text_with_entry(old, file, "models", model, found.keys)
+    text = old if model in rig.models else text_with_entries(old, file, "models", {model: found.keys})
     base = {"engine": _engine(rig), "model": model, **_task_keys(found.locked.header)}
     port = {"port": wish.port or free_port(survey, rig)}
 
     def declared(keys: Mapping[str, Any]) -> tuple[str, Survey]:
-        new = text_with_entry(text, file, "instances", name, {**base, **keys, **port})
+        new = text_with_entries(text, file, "instances", {name: {**base, **keys, **port}})
         return new, survey_fleet(inventory, locked, texts={file: new})
 
     sketch, draft = declared({"context": base.get("batch", 4096)})

@@ -24,8 +24,8 @@ from llamaherd.lock.apply import NotLockedError
 from llamaherd.pipeline.load import inventory_folder
 from llamaherd.role.changes import Change, DeferredVerb
 from llamaherd.role.role import Inspection, Role, Task, Verification
-from llamaherd.text.characters import harmful
 from llamaherd.text.numbers import MOST
+from llamaherd.text.quoting import harmful
 from roles import ROLES
 
 OWN_ROLE = Rule(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llamaherd.engines import DIALECTS
 from llamaherd.inventory.schema import Card, Instance, Rig
-from llamaherd.plan import GpuRef
+from llamaherd.plan import GpuRef, ServerGpus
 from llamaherd.plan.artifacts import BuildPlan
 from llamaherd.plan.machine import GpuPower
 from llamaherd.reference.cards import pci_address
@@ -29,40 +29,31 @@ def device_ids(rig: Rig, instance: Instance) -> tuple[str, ...]:
     return tuple(each for each in ids if each is not None)
 
 
-def gpu_refs(rig: Rig, instance: Instance) -> tuple[GpuRef, ...]:
-    """Return where each GPU in `on` is found on the host; any one GPU if the instance sets its devices explicitly."""
-    devices = _explicit_devices(instance)
-    if devices is not None and devices.lower() in NO_DEVICES:
-        return ()
-    if devices is not None:
-        return tuple(GpuRef(name=name, at="any") for name in instance.on[:1])
-    gpus = rig.gpus.cards if rig.gpus else {}
-    return tuple(GpuRef(name=name, at=_shown_id(gpus[name]) or "any") for name in instance.on)
+def server_gpus(rig: Rig, instance: Instance, gate_seconds: int) -> ServerGpus:
+    """Return the GPUs of a server, and where each is found on the host.
 
-
-def on_one_gpu(instance: Instance) -> bool:
-    """Return whether a server may leave some of its GPUs unused.
-
-    With `split: none` both engines use a single GPU (src/llama.cpp: "if using single GPU mode" in llama.cpp,
-    LLAMA_SPLIT_MODE_NONE in ik_llama.cpp). Otherwise they open a CUDA context on every visible GPU, even if it holds no
-    layer: to query its free memory, and to read long prompts.
+    A server may leave some unused if it sets its devices explicitly, or with `split: none`: both engines use a single
+    GPU then (src/llama.cpp: "if using single GPU mode" in llama.cpp, LLAMA_SPLIT_MODE_NONE in ik_llama.cpp). Otherwise
+    they open a CUDA context on every visible GPU, even if it holds no layer: to query its free memory, and to read long
+    prompts.
     """
-    return instance.split == "none" or _explicit_devices(instance) is not None
-
-
-def _explicit_devices(instance: Instance) -> str | None:
-    """Return the devices of an instance that an argument or a variable sets; None without both."""
     words = iter(instance.extra_args)
     chosen = [next(words, "") for word in words if word in DEVICE_FLAGS]
-    return chosen[-1] if chosen else instance.environment.get("CUDA_VISIBLE_DEVICES")
-
-
-def _shown_id(gpu: Card) -> str | None:
-    """Return the UUID of a GPU, its PCI address as nvidia-smi prints it, or its index; None if none is declared."""
-    if gpu.pci and not gpu.uuid:
-        domain, bus, device, function = pci_address(gpu.pci)
-        return f"{domain:08X}:{bus:02X}:{device:02X}.{function}"
-    return gpu.uuid or (None if gpu.index is None else str(gpu.index))
+    devices = chosen[-1] if chosen else instance.environment.get("CUDA_VISIBLE_DEVICES")
+    gpus = rig.gpus.cards if rig.gpus else {}
+    if devices is None:
+        at = tuple(GpuRef(name=name, at=gpu_ref(gpus[name], "any")) for name in instance.on)
+    elif devices.lower() in NO_DEVICES:
+        at = ()
+    else:
+        at = tuple(GpuRef(name=name, at="any") for name in instance.on[:1])
+    return ServerGpus(
+        cdi=cdi_devices(rig, instance),
+        at=at,
+        any_one=bool(at) and (instance.split == "none" or devices is not None),
+        gate_seconds=gate_seconds,
+        wsl=rig.host.wsl is not None,
+    )
 
 
 def cdi_devices(rig: Rig, instance: Instance) -> tuple[str, ...]:
@@ -76,9 +67,12 @@ def cdi_devices(rig: Rig, instance: Instance) -> tuple[str, ...]:
     return tuple(f"nvidia.com/gpu={each}" for each in ids or ("all",))
 
 
-def gpu_ref(gpu: Card, position: int) -> str:
-    """Return how a GPU is identified. Without an id it is the only one of its rig: otherwise there is a finding."""
-    return _shown_id(gpu) or str(position)
+def gpu_ref(gpu: Card, otherwise: str) -> str:
+    """Return the UUID of a GPU, its PCI address as nvidia-smi prints it, or its index."""
+    if gpu.pci and not gpu.uuid:
+        domain, bus, device, function = pci_address(gpu.pci)
+        return f"{domain:08X}:{bus:02X}:{device:02X}.{function}"
+    return gpu.uuid or (otherwise if gpu.index is None else str(gpu.index))
 
 
 def declared_power(rig: Rig) -> tuple[GpuPower, ...]:
@@ -87,7 +81,8 @@ def declared_power(rig: Rig) -> tuple[GpuPower, ...]:
     return tuple(
         GpuPower(
             name=name,
-            at=gpu_ref(gpu, position),
+            # Without an id it is the only one of its rig: otherwise there is a finding.
+            at=gpu_ref(gpu, str(position)),
             limit=gpu.power_limit,
             clocks=(gpu.clocks.min, gpu.clocks.max) if gpu.clocks else None,
             fans=gpu.fans,

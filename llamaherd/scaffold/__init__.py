@@ -17,11 +17,10 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.gguf.header import Header
 from llamaherd.host.protocol import UnexpectedLineError, query_verb
 from llamaherd.host.remote import NoPythonError, Remote
-from llamaherd.inventory.inheritance import DEFAULTS
 from llamaherd.inventory.json_schema import SCHEMAS, schema_text
 from llamaherd.inventory.schema import LOCAL, Connect, Rig
 from llamaherd.inventory.schema.rig import OperatingSystem
-from llamaherd.inventory.yaml_file import parse_yaml
+from llamaherd.inventory.yaml_file import DEFAULTS, parse_yaml
 from llamaherd.memory.facts import rig_facts
 from llamaherd.onhost.hardware import FoundGpu, FoundHost, HardwareInput
 from llamaherd.pipeline.fleet_files import is_fleet_file

@@ -42,10 +42,7 @@ def plan(planning: Planning) -> PlanPart:
 def declared_gpus(rig: Rig) -> tuple[GpuPlan, ...]:
     """Return all GPUs of a rig."""
     gpus = rig.gpus.cards if rig.gpus else {}
-    return tuple(
-        GpuPlan(name=name, model=gpu.model, at=gpu_ref(gpu, 0) if gpu.uuid or gpu.pci or gpu.index is not None else "")
-        for name, gpu in gpus.items()
-    )
+    return tuple(GpuPlan(name=name, model=gpu.model, at=gpu_ref(gpu, "")) for name, gpu in gpus.items())
 
 
 def inspection_input(plan: Plan) -> NoInput | None:

@@ -8,10 +8,10 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.engines import DIALECTS, TRAITS, Dialect, Server, flags_of, listens_on, on_host_network
+from llamaherd.engines import DIALECTS, TRAITS, Dialect, Server, flags_of, has_own_network, listens_on
 from llamaherd.engines.llama_cpp import NotRoutedError, router_arguments, router_preset
 from llamaherd.host.state import HostState
-from llamaherd.inventory.schema import Gate, Instance, Rig
+from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.key_flags import key_arguments
 from llamaherd.layout import KEYS, LIBEXEC, PRESETS, container_user, service_of, unit_user
 from llamaherd.lock.apply import NotLockedError
@@ -32,7 +32,6 @@ from llamaherd.plan import (
     KeyFile,
     MemberPlan,
     ModelPlan,
-    ServerGpus,
     ServerLimits,
     ServerSpec,
     Stop,
@@ -40,7 +39,7 @@ from llamaherd.plan import (
     digest,
 )
 from llamaherd.plan.backends import server_definition
-from llamaherd.plan.devices import cdi_devices, gpu_refs, on_one_gpu, server_environment
+from llamaherd.plan.devices import server_environment, server_gpus
 from llamaherd.plan.estimate import estimate_memory
 from llamaherd.reference.packages import IMAGE_PACKAGES
 from llamaherd.resources import DOCKERFILE
@@ -79,37 +78,7 @@ def server_spec(
     dialect = DIALECTS[engine.kind]
     in_container = declared.backend == "compose"
     start_seconds = declared.load_timeout or _load_timeout(*models)
-    endpoint = plan_endpoint(declared, dialect)
-    host_network = on_host_network(engine, declared)
-    return ServerSpec(
-        rig=rig.rig,
-        name=name,
-        model=declared.model,
-        engine=declared.engine,
-        service=service_of(name),
-        user=container_user(name) if in_container else unit_user(name),
-        image=(image.tag if image else engine.image) if in_container else None,
-        program=_program(build, image),
-        command=dialect.command,
-        arguments=key_arguments(engine.kind, source),
-        environment={**dialect.variables(declared), **server_environment(rig, declared, build)},
-        folders=tuple(dict.fromkeys(each.folder for each in models)),
-        mounts=(rig.store.path,) if rig.store.mount else (),
-        key=KeyFile(path=str(KEYS / name), variable=dialect.key_variable) if declared.api_key else None,
-        gpus=_gpus(rig, declared, start_seconds) if declared.on else None,
-        endpoint=endpoint,
-        host_network=host_network,
-        one_process=dialect.one_process,
-        limits=_limits(declared, dialect),
-        health=_health(dialect, endpoint, host_network=host_network, ours=bool(image)),
-        stop=Stop(signal=STOP_SIGNAL, seconds=dialect.stop_seconds),
-        start_seconds=start_seconds,
-    )
-
-
-def plan_endpoint(declared: Instance, dialect: Dialect) -> Endpoint:
-    """Return the address of an instance, and its paths."""
-    return Endpoint(
+    endpoint = Endpoint(
         listen=declared.listen,
         port=declared.port,
         models=(declared.model,),
@@ -120,29 +89,40 @@ def plan_endpoint(declared: Instance, dialect: Dialect) -> Endpoint:
         counts_drafts=dialect.counts_drafts,
         unloads=declared.idle is not None,
     )
-
-
-def _gpus(rig: Rig, declared: Instance, start_seconds: int) -> ServerGpus:
-    at = gpu_refs(rig, declared)
-    return ServerGpus(
-        cdi=cdi_devices(rig, declared),
-        at=at,
-        any_one=bool(at) and on_one_gpu(declared),
-        gate_seconds=min(GATE_SECONDS, start_seconds // 2),
-        wsl=rig.host.wsl is not None,
-    )
-
-
-def _limits(declared: Instance, dialect: Dialect) -> ServerLimits:
-    return ServerLimits(
-        files=MAX_FILES,
-        tasks=MAX_TASKS,
-        oom_score=OOM_SCORE,
-        cpus=declared.cpus,
-        locks_memory=declared.mlock,
-        scratch=dialect.scratch.size,
-        scratch_runs=dialect.scratch.executable,
-        shared_memory=dialect.scratch.shared,
+    host_network = in_container and not has_own_network(engine, declared)
+    return ServerSpec(
+        rig=rig.rig,
+        name=name,
+        model=declared.model,
+        engine=declared.engine,
+        service=service_of(name),
+        user=container_user(name) if in_container else unit_user(name),
+        image=(image.tag if image else engine.image) if in_container else None,
+        # A pulled image starts by itself.
+        program="/usr/local/bin/llama-server" if image else f"{build.folder}/bin/llama-server" if build else None,
+        command=dialect.command,
+        arguments=key_arguments(engine.kind, source),
+        environment={**dialect.variables(declared), **server_environment(rig, declared, build)},
+        folders=tuple(dict.fromkeys(each.folder for each in models)),
+        mounts=(rig.store.path,) if rig.store.mount else (),
+        key=KeyFile(path=str(KEYS / name), variable=dialect.key_variable) if declared.api_key else None,
+        gpus=server_gpus(rig, declared, min(GATE_SECONDS, start_seconds // 2)) if declared.on else None,
+        endpoint=endpoint,
+        host_network=host_network,
+        one_process=dialect.one_process,
+        limits=ServerLimits(
+            files=MAX_FILES,
+            tasks=MAX_TASKS,
+            oom_score=OOM_SCORE,
+            cpus=declared.cpus,
+            locks_memory=declared.mlock,
+            scratch=dialect.scratch.size,
+            scratch_runs=dialect.scratch.executable,
+            shared_memory=dialect.scratch.shared,
+        ),
+        health=_health(dialect, endpoint, host_network=host_network, ours=bool(image)),
+        stop=Stop(signal=STOP_SIGNAL, seconds=dialect.stop_seconds),
+        start_seconds=start_seconds,
     )
 
 
@@ -176,13 +156,6 @@ def dialect_input(rig: Rig, name: str, facts: InstanceFacts, model: ModelPlan, d
         draft_path=drafting.path if drafting else None,
         mmproj_path=model.mmproj_path,
     )
-
-
-def _program(build: BuildPlan | None, image: ImagePlan | None) -> str | None:
-    """Return the path of the program; None for a pulled image, which starts by itself."""
-    if image:
-        return "/usr/local/bin/llama-server"
-    return f"{build.folder}/bin/llama-server" if build else None
 
 
 def _load_timeout(*models: ModelPlan) -> int:
@@ -228,13 +201,6 @@ GATE_BUDGET = 20 * 60
 """Seconds for which a gate measures by default."""
 _MOST_READINGS = 3
 """Of reading the text, as many are tried where there is no room for the one before."""
-
-
-def plan_gate(gate: Gate | None) -> GatePlan | None:
-    """Return the limits of a change's cost; None if no gate is declared."""
-    if gate is None:
-        return None
-    return GatePlan(decode=gate.decode, prefill=gate.prefill, kld=gate.kld, seconds=gate.budget or GATE_BUDGET)
 
 
 def plan_divergence(facts: RigFacts, name: str, server: ServerSpec, build: BuildPlan | None) -> DivergencePlan | None:
@@ -448,6 +414,7 @@ def plan_instance(
     source = dialect_input(rig, name, known, model, drafting)
     server = server_spec(rig, name, source, build, image, [model, *([drafting] if drafting else [])])
     spec, file = server_definition(declared.backend, server)
+    gate = declared.gate if known.task == "chat" else None
     return InstancePlan(
         name=name,
         backend=declared.backend,
@@ -462,7 +429,9 @@ def plan_instance(
         threads=source.threads,
         server=server,
         expect=declared.expect,
-        gate=plan_gate(declared.gate) if known.task == "chat" else None,
+        gate=GatePlan(decode=gate.decode, prefill=gate.prefill, kld=gate.kld, seconds=gate.budget or GATE_BUDGET)
+        if gate
+        else None,
         divergence=plan_divergence(facts, name, server, build),
         drain=declared.drain,
         memory=estimate_memory(rig, known.memory) if known.memory else None,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.diagnostics.findings import InventoryError
-from llamaherd.inventory.settings import parse_setting
+from llamaherd.inventory.exact_edits import parse_setting
 from llamaherd.lock.file import write_lock
 from llamaherd.measure.trials.pair import plan_pair
 from llamaherd.measure.tune.tuning import tune_target

@@ -9,7 +9,7 @@ import yaml
 
 from llamaherd.checks.references import ALIKE
 from llamaherd.diagnostics.findings import InventoryError, UserError
-from llamaherd.inventory.settings import parse_setting
+from llamaherd.inventory.exact_edits import parse_setting
 from llamaherd.measure.trials.pair import Pair, missing_for_trial, plan_pair, variant_result
 from llamaherd.measure.trials.trial import standalone_server, trial_port
 from llamaherd.measure.tune.tuning import TuneTarget, tune_target

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llamaherd.inventory.settings import parse_setting
+from llamaherd.inventory.exact_edits import parse_setting
 from llamaherd.lock import dumps
 from llamaherd.measure.trials.pair import Pair, missing_for_trial, plan_pair, to_install, variant_result
 from roles import ROLES

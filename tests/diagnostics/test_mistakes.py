@@ -74,7 +74,7 @@ def findings(declared: dict[str, Any]) -> list[Finding]:
     try:
         Rig.model_validate(declared, context={"folder": Path("/srv")})
     except ValidationError as error:
-        return [mistake(document, dict(each), thorough=True) for each in error.errors(include_url=False)]
+        return [mistake(document, dict(each), thorough=True).finding for each in error.errors(include_url=False)]
     return []
 
 

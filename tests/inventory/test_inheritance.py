@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
-from llamaherd.inventory.inheritance import EXTENDS, INSTANCE_DEFAULTS, inherited
-from llamaherd.inventory.yaml_file import Document, Path_, read_yaml
+from llamaherd.inventory.yaml_file import EXTENDS, INSTANCE_DEFAULTS, Document, Path_, inherited, read_yaml
 from llamaherd.pipeline.fleet_files import examine_fleet
 from tests.support.rigs import SHA
 

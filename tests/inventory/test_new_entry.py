@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
+from llamaherd.inventory.exact_edits import text_with_comments, text_with_entries
 from llamaherd.inventory.file_writer import FileEdit
-from llamaherd.inventory.settings import text_with_comments, text_with_entry
 from llamaherd.inventory.yaml_file import parse_yaml
 
 FILE = Path("duo.yaml")
@@ -21,7 +21,7 @@ BLOCK = "\n  new:\n    engine: main\n    model: b\n    on: [ti]\n    context: 40
 
 
 def added(text: str, section: str = "instances") -> str:
-    new = text_with_entry(text, FILE, section, "new", INSTANCE if section == "instances" else MODEL)
+    new = text_with_entries(text, FILE, section, {"new": INSTANCE if section == "instances" else MODEL})
     before, after = parse_yaml(FILE, text).data, parse_yaml(FILE, new).data
     own = after[section].pop("new")
     assert own == (INSTANCE if section == "instances" else MODEL)
@@ -68,7 +68,7 @@ def test_a_model_is_one_line(text: str) -> None:
 
 
 def test_a_name_that_yaml_reads_otherwise_is_quoted() -> None:
-    new = text_with_entry("models: {}\n", FILE, "models", "010", MODEL)
+    new = text_with_entries("models: {}\n", FILE, "models", {"010": MODEL})
     assert parse_yaml(FILE, new).data["models"] == {"010": MODEL}
 
 
@@ -77,7 +77,7 @@ def test_a_name_that_yaml_reads_otherwise_is_quoted() -> None:
 )
 def test_what_cannot_be_changed_is_refused(text: str) -> None:
     with pytest.raises(Exception, match=r"cannot be changed|has no room|LH001") as caught:
-        text_with_entry(text, FILE, "instances", "new", INSTANCE)
+        text_with_entries(text, FILE, "instances", {"new": INSTANCE})
     assert str(caught.value)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.inventory.settings import Setting, parse_setting, text_with_settings
+from llamaherd.inventory.exact_edits import Setting, parse_setting, text_with_settings
 from tests.support.rigs import ROOT
 
 RIG = """\

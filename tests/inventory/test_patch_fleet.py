@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.inventory.settings import text_with_value
+from llamaherd.inventory.exact_edits import text_with_value
 from llamaherd.inventory.yaml_text import Loader
 
 BLOCKS = """\

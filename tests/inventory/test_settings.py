@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from llamaherd.diagnostics.findings import InventoryError, UserError
-from llamaherd.inventory.settings import parse_setting, with_settings
+from llamaherd.inventory.exact_edits import parse_setting, with_settings
 from llamaherd.inventory.yaml_file import parse_yaml
 
 RIG = parse_yaml(Path("duo.yaml"), "rig: duo\ninstances: {chat: {batch: 512, draft: {mtp: 1, p_min: 0.5}, on: [a]}}\n")

@@ -14,9 +14,8 @@ from llamaherd.checks.context import RigContext
 from llamaherd.checks.registry import CHECKS
 from llamaherd.engines import DIALECTS, flags_of
 from llamaherd.engines.flags import catalogues, check_arguments
-from llamaherd.inventory.inheritance import inherited
 from llamaherd.inventory.wsl_files import merge_wslconfig
-from llamaherd.inventory.yaml_file import read_yaml
+from llamaherd.inventory.yaml_file import inherited, read_yaml
 from llamaherd.memory.facts import rig_facts
 from tests.render.texts import GOLDEN
 from tests.render.texts import texts as host_texts

@@ -26,7 +26,7 @@ from llamaherd.pipeline.fleet_files import examine_fleet
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.apt import repository_changes
 from llamaherd.role.changes import Change, RunVerb
-from llamaherd.text.characters import harmful
+from llamaherd.text.quoting import harmful
 from roles.base import base_changes
 from roles.cuda_toolkit import toolkit_changes
 from roles.engines import build_changes

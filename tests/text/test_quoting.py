@@ -17,7 +17,7 @@ from jinja2 import nodes
 
 from llamaherd.render import UnquotedError, template_environment
 from llamaherd.text import quoting
-from llamaherd.text.characters import harmful
+from llamaherd.text.quoting import harmful
 from tests.support import systemd
 from tests.support.hostile import CONTROL, EVERY, PLAIN
 

@@ -20,12 +20,7 @@ DOWNLOADING = ("--hf-repo", "--hf-file", "--model-url", "--docker-repo", "--mmpr
 PRESET = re.compile(r"--(?:embd|fim|gpt-oss|vision)-[\w.-]+")
 EVERYWHERE = ("0.0.0.0", "::", "[::]", "*")
 NO_SPLIT_BUFFERS = 9890
-"""llama.cpp builds from here on refuse `--split-mode row` on CUDA (ggml-org/llama.cpp#25884, #27465)."""
-
-
-def as_typed(arguments: Sequence[str]) -> str:
-    """Return the arguments as you would type them."""
-    return shlex.join(arguments)
+"""llama.cpp builds from here on refuse `--split-mode row` on CUDA: #25884 names it, and #27465 shows the error."""
 
 
 IDLE_FLAG = Rule(
@@ -123,7 +118,7 @@ def advise(
         yield problem(IDLE_FLAG, f"`{name}` has no effect in {catalogue}", "leave it out", ())
     if flag.deprecated:
         better = _instead_of(catalogue, name)
-        way_out = f"write `{as_typed(better)}`" if better else f"{catalogue.kind} says: {flag.deprecated}"
+        way_out = f"write `{shlex.join(better)}`" if better else f"{catalogue.kind} says: {flag.deprecated}"
         yield problem(DEPRECATED, f"`{name}` is deprecated in {catalogue}", way_out, better)
     for spelling, way_out in SECRET_FLAGS.items():
         if spelling in flag.spellings:
@@ -177,7 +172,7 @@ def _by_value(
             better = (switch, "on" if on else "off") if key == "enable_thinking" else _switched(switch, on)
             rest = (name, json.dumps(found)) if found else ()
             message = f"`{key}` in `{name}` is deprecated in {catalogue}"
-            yield DEPRECATED, message, f"write `{as_typed((*better, *rest))}`", (*better, *rest)
+            yield DEPRECATED, message, f"write `{shlex.join((*better, *rest))}`", (*better, *rest)
 
 
 def _instead_of(catalogue: Catalogue, name: str) -> tuple[str, ...] | None:

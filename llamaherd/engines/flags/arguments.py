@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from llamaherd.diagnostics.findings import Rule, Severity
 from llamaherd.diagnostics.spelling import nearest_name
-from llamaherd.engines.flags.advice import advise, as_typed
+from llamaherd.engines.flags.advice import advise
 from llamaherd.engines.flags.definitions import Catalogue, Flag, Problem, Value
 from llamaherd.engines.flags.translations import (
     GONE_SINCE,
@@ -381,7 +382,7 @@ class _Reader:
             severity = "note" if self.catalogue.outdated else "error"
         replacement = translation.replacement
         return Problem(
-            rule, index, translation.length, message, f"write `{as_typed(replacement)}`", severity, replacement
+            rule, index, translation.length, message, f"write `{shlex.join(replacement)}`", severity, replacement
         )
 
     def unknown(self, index: int) -> Iterator[Problem]:
@@ -433,7 +434,7 @@ class _Reader:
             known = f"{self.catalogue} needs a flag and its value as two arguments"
             instead = self.apart(name, value)
             if instead:
-                way_out = f"write `{as_typed(instead)}`"
+                way_out = f"write `{shlex.join(instead)}`"
             else:
                 way_out = f"leave it out: `{name}` is no flag here, or off without it"
             message = f"`{name}=…` is one argument, and {known}"

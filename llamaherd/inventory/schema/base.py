@@ -21,8 +21,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from llamaherd.text.characters import one_line
 from llamaherd.text.numbers import parse_megahertz, parse_percent, parse_size, parse_watts
+from llamaherd.text.quoting import one_line
 
 
 def wrong(message: str, help_: str, at: str = "") -> PydanticCustomError:

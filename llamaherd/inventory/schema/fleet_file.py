@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -13,8 +14,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 from llamaherd.inventory.schema import Rig, Task
 from llamaherd.inventory.schema.base import Declared, LocalPath, Name, Port, Secret, Size, wrong
 from llamaherd.inventory.schema.software import Image, by_digest
-from llamaherd.text.characters import Line
 from llamaherd.text.numbers import parse_days, parse_duration
+from llamaherd.text.quoting import Line
 
 
 def _http(value: str) -> str:
@@ -136,23 +137,20 @@ def _certified(name: str) -> str:
 
 
 def _address(value: str) -> str:
-    try:
-        if "%" in value:
-            raise ValueError
-        return str(ip_address("127.0.0.1" if value == "localhost" else value))
-    except ValueError:
-        help_ = "write `listen: 127.0.0.1` for its host alone, or `listen: 0.0.0.0` for every network"
-        raise wrong(f"`{value}` is no IP address", help_) from None
+    help_ = "write `listen: 127.0.0.1` for its host alone, or `listen: 0.0.0.0` for every network"
+    return _plain_address("127.0.0.1" if value == "localhost" else value, help_)
 
 
 def _virtual(value: str) -> str:
-    try:
-        if "%" in value:
-            raise ValueError
-        return str(ip_address(value))
-    except ValueError:
-        help_ = "write one of the rigs' network that no machine has, without a prefix: `192.168.1.50`"
-        raise wrong(f"`{value}` is no IP address", help_) from None
+    return _plain_address(value, "write one of the rigs' network that no machine has, without a prefix: `192.168.1.50`")
+
+
+def _plain_address(value: str, help_: str) -> str:
+    """Return an IP address without an interface."""
+    with suppress(ValueError):
+        if "%" not in value:
+            return str(ip_address(value))
+    raise wrong(f"`{value}` is no IP address", help_)
 
 
 Listen = Annotated[Line, AfterValidator(_address)]

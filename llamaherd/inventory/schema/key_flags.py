@@ -69,7 +69,10 @@ class Spelling:
     """How one engine spells a key on its command line."""
 
     write: Writer | None = None
-    """Return the arguments for a value of the key. None: the flag of `values` with the value, if that is set."""
+    """Return the arguments for a value of the key. None: the flag of `values` with the value, or the switch of that
+    value, if there is one; and `always`."""
+    always: Words = ()
+    """Flags that every server gets."""
     values: Mapping[str, Reader] = field(default_factory=dict)
     """Flags that take a value, each with its reader."""
     switches: Mapping[str, Any] = field(default_factory=dict)
@@ -161,9 +164,9 @@ def _object(text: str) -> dict[str, Any]:
 # --- spellings of one key ---
 
 
-def _valued(flag: str, *, read: Reader = number, shown: str = "") -> Spelling:
+def _valued(flag: str, *, read: Reader = number) -> Spelling:
     """Return the spelling by one flag with a value."""
-    return Spelling(values={flag: read}, shown=shown)
+    return Spelling(values={flag: read})
 
 
 def _named(flag: str) -> Spelling:
@@ -171,23 +174,10 @@ def _named(flag: str) -> Spelling:
     return _valued(flag, read=str)
 
 
-def _switched(*, on: str = "", off: str = "", also_on: str = "") -> Spelling:
-    """Return the spelling by a switch for true, one for false, or both. `also_on` is only read."""
-
-    def write(value: Any, _server: Served) -> Words:
-        flag = "" if value is None else on if value else off
-        return (flag,) if flag else ()
-
-    switches = {**({off: False} if off else {}), **dict.fromkeys(filter(None, (on, also_on)), True)}
-    return Spelling(write=write, switches=switches, shown=f"`{on or off}`")
-
-
 def _constant(*flags: str, default: Words = ()) -> Spelling:
     """Return the spelling of flags that every server gets. The engine's `default` flags need not be written."""
     shown = ", ".join(f"`{flag}`" for flag in flags)
-    return Spelling(
-        write=lambda _value, _server: flags, switches=dict.fromkeys((*flags, *default), Settings()), shown=shown
-    )
+    return Spelling(always=flags, switches=dict.fromkeys((*flags, *default), Settings()), shown=shown)
 
 
 # --- the model, attention, GPUs and experts ---
@@ -298,6 +288,11 @@ _LOCK = Spelling(
     write=lambda locked, server: ("--mlock",) if locked and not server.flags.knows("--load-mode") else (),
     switches={"--mlock": True},
     shown="`--load-mode`",
+)
+_WARMUP = Spelling(
+    # The default need not be written.
+    switches={"--no-warmup": False, "--warmup": Settings(warmup=True)},
+    shown="`--no-warmup`",
 )
 
 
@@ -625,16 +620,16 @@ KEY_FLAGS: Sequence[KeyFlag] = (
     ),
     KeyFlag("ubatch", _llamas(_valued("--ubatch-size")), example="512", limited=False),
     KeyFlag("numa", _llamas(_named("--numa")), example="distribute"),
-    KeyFlag("mmap", {LLAMA: _LOAD_MODE, IK: _switched(off="--no-mmap")}, example="false"),
+    KeyFlag("mmap", {LLAMA: _LOAD_MODE, IK: Spelling(switches={"--no-mmap": False})}, example="false"),
     KeyFlag(
         "mlock",
-        {LLAMA: _LOCK, IK: _switched(on="--mlock")},
+        {LLAMA: _LOCK, IK: Spelling(switches={"--mlock": True})},
         example="true",
         wired="without the key `mlock` the unit may lock no memory",
     ),
     KeyFlag(
         "warmup",
-        {LLAMA: _switched(off="--no-warmup", also_on="--warmup"), IK: _switched(off="--no-warmup")},
+        {LLAMA: _WARMUP, IK: Spelling(switches={"--no-warmup": False})},
         example="false",
     ),
     KeyFlag("model.mmproj", _llamas(_PROJECTOR), source="mmproj_path", title="`mmproj` of the model", limited=False),
@@ -673,8 +668,10 @@ def key_arguments(kind: str, server: Served) -> Words:
             value = None if value is None else getattr(value, name)
         if spelling.write:
             words += spelling.write(value, server)
-        elif value is not None:
-            words += (spelling.flags[0], str(value))
+        elif value is not None and spelling.values:
+            words += (next(iter(spelling.values)), str(value))
+        else:
+            words += spelling.always or [flag for flag, meant in spelling.switches.items() if meant is value]
     return (*words, *server.declared.extra_args)
 
 

@@ -17,9 +17,8 @@ from llamaherd.inventory.schema.serving import Instance
 from llamaherd.inventory.schema.software import Engine, Model
 from llamaherd.layout import DEFAULT_STORE
 from llamaherd.reference.cards import CARDS, OTHER_SIZES, USUAL_MULTIPROCESSORS, known_as
-from llamaherd.text.characters import Line, Plain
 from llamaherd.text.numbers import parse_data_rate, parse_duration, parse_hours
-from llamaherd.text.quoting import SSH_REFUSED
+from llamaherd.text.quoting import SSH_REFUSED, Line, Plain
 
 OperatingSystem = Literal["debian-12", "debian-13", "ubuntu-22.04", "ubuntu-24.04", "ubuntu-26.04"]
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
 from llamaherd.inventory.schema.base import Declared, Name, Port, Secret, Watts, wrong
-from llamaherd.text.characters import Line, TextLines
 from llamaherd.text.numbers import parse_duration, parse_loss, whole_number
+from llamaherd.text.quoting import Line, TextLines
 
 Duration = Annotated[int, BeforeValidator(parse_duration, json_schema_input_type=str), Field(ge=30, le=6 * 3600)]
 

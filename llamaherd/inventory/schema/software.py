@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from llamaherd.inventory.schema.base import Commit, Declared, LocalPath, Sha256, beside_inventory, wrong
-from llamaherd.text.characters import Line, Plain, TextLines, one_line
+from llamaherd.text.quoting import Line, Plain, TextLines, one_line
 
 EngineKind = Literal["llama.cpp", "ik_llama.cpp", "vllm"]
 

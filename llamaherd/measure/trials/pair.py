@@ -13,8 +13,8 @@ from typing import Literal
 from llamaherd import __version__
 from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.host.state import HostState
+from llamaherd.inventory.exact_edits import Setting, with_settings
 from llamaherd.inventory.schema import Connect
-from llamaherd.inventory.settings import Setting, with_settings
 from llamaherd.measure.bench.series import ANSWERED
 from llamaherd.measure.client.http_client import Failure
 from llamaherd.measure.client.requests import KINDS, RequestSpec, long_prompt, run_from_answer, suite

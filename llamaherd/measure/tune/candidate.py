@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from llamaherd.inventory.exact_edits import Setting
 from llamaherd.inventory.schema import Instance
-from llamaherd.inventory.settings import Setting
 from llamaherd.measure.bench.series import ANSWERED, SECONDS, answer_length
 from llamaherd.measure.client.requests import RequestSpec, suite
 from llamaherd.measure.results.metrics import ACCEPTED, DECODE, PREFILL, Metric

@@ -15,8 +15,8 @@ from llamaherd import __version__
 from llamaherd.diagnostics.findings import Finding, UserError
 from llamaherd.engines import TRAITS, flags_of
 from llamaherd.gguf.header import Header
+from llamaherd.inventory.exact_edits import Setting, with_settings
 from llamaherd.inventory.schema import Rig
-from llamaherd.inventory.settings import Setting, with_settings
 from llamaherd.inventory.yaml_file import Document
 from llamaherd.layout import ARMS_TEXT
 from llamaherd.measure.client.requests import suite

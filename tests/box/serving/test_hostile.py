@@ -7,7 +7,7 @@ import json
 from box.host import BoxHost
 from box.inside import File
 from llamaherd.text import quoting
-from llamaherd.text.characters import harmful
+from llamaherd.text.quoting import harmful
 from tests.box.bench import Bench
 from tests.support.hostile import EVERY, PLAIN
 
