@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Mapping
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
 LONG_STEP = 2.0
 """Seconds from which on a step is shown with its time once it has ended."""
 _MOST_STEP = 100
+_MOST_ABOVE = 20
+"""Lines of a log that a failure shows if its sentence refers to them."""
+_ABOVE = re.compile(r"\babove\b")
 _WHOLE = ("connection", "preflight | can the plan be applied?")
 """Tasks whose failures are of the whole host."""
 
@@ -184,10 +188,14 @@ def failure_lines(rig: str, failure: Failure, fix: str = "") -> list[str]:
     `fix` is what to type if the failure has no help of its own; by default, that of `herd up`.
     """
     cross = marks()[1]
+    # The screen has hidden what some sentences refer to as above.
+    refers = _ABOVE.search(f"{failure.message} {failure.help}") is not None
+    above = [f"{rig}:   {line}" for line in failure.log[-_MOST_ABOVE:]] if refers else []
     if failure.switch is None:
-        reason = find_reason(failure.log)
+        reason = "" if above else find_reason(failure.log)
         task = f"{failure.task.rpartition(' | ')[2]}: " if failure.task not in _WHOLE else ""
         return [
+            *above,
             f"{rig} {cross} {task}{failure.message}",
             *([f"  reason: {reason}"] if reason and reason not in failure.message else []),
             *(f"  help: {line.removeprefix('  help: ')}" for line in failure.help.splitlines()),
@@ -196,6 +204,7 @@ def failure_lines(rig: str, failure: Failure, fix: str = "") -> list[str]:
     switch = failure.switch
     why = switch.why.removesuffix(f": {switch.reason}") if switch.reason else switch.why
     return [
+        *above,
         f"{rig} {cross} {switch.service.removeprefix('llama-')}: {one_line(why)}",
         *([f"  engine: {switch.reason}"] if switch.reason and switch.reason not in why else []),
         f"  {_what_serves(switch)}",
@@ -330,9 +339,12 @@ def print_failures(run: ScreenedRun, fix: str = "") -> None:
             echo(line, err=True)
         if not failures:
             # An operation of a fleet's own role, or pyinfra itself.
-            echo(printed_of(name, run.result.output), err=True)
+            printed = printed_of(name, run.result.output)
+            if printed:
+                echo(printed, err=True)
+            why = "the reason is above" if printed else "the run has printed no reason"
             shown = "" if fix else f"; `herd up {name} -v` shows all of the run"
-            echo(f"{name} {marks()[1]} the reason is above{shown}", err=True)
+            echo(f"{name} {marks()[1]} {why}{shown}", err=True)
 
 
 def printed_of(rig: str, output: str) -> str:
