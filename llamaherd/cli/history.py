@@ -30,7 +30,7 @@ from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import print_changes, roles_or_exit
 from llamaherd.cli.run_screen import print_done, print_failures, run_screened
 from llamaherd.cli.targets import rig_or_target_argument, second_word_argument, split_words
-from llamaherd.host.host_lock import HostLock
+from llamaherd.host.protocol import HostLock
 from llamaherd.host.remote import RemoteError
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.history import ROLLBACK_ROLES, PreparedRollback, prepare_rollback, query_pasts

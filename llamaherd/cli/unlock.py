@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from llamaherd.cli.common import FAILED, echo, inventory_option, read_or_exit, rig_argument
-from llamaherd.host.host_lock import unlock_host
+from llamaherd.host.protocol import unlock_host
 from llamaherd.host.remote import RemoteError
 from llamaherd.pipeline.load import inventory_path
 from llamaherd.pipeline.load import rigs as declared_rigs

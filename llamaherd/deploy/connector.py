@@ -29,11 +29,11 @@ from llamaherd.deploy.run_state import (
     note_unreached,
     record_release,
     release_host_lock,
+    show_output,
 )
-from llamaherd.deploy.screen import show_output
 from llamaherd.host.program import Events, packed_program, request
 from llamaherd.host.remote import Patience, RemoteError, Shell
-from llamaherd.host.shared_connection import share_none
+from llamaherd.host.ssh import share_none
 from llamaherd.host.time_limits import STEP_SECONDS, transfer_seconds
 from llamaherd.inventory.schema import Connect
 from llamaherd.onhost.progress import Pace

@@ -18,6 +18,9 @@ from pyinfra.context import ctx_host
 from llamaherd.deploy.commands import GateCommand, RefuseCommand, command, wrong_file
 from llamaherd.deploy.run_state import (
     HELP_PREFIX,
+    begin_changes,
+    end_changes,
+    finish_host,
     note_begin,
     note_change,
     note_running,
@@ -25,9 +28,10 @@ from llamaherd.deploy.run_state import (
     pause_host_lock,
     record_release,
     release_host_lock,
+    show_detail,
+    show_note,
     take_host_lock,
 )
-from llamaherd.deploy.screen import begin_changes, end_changes, finish_host, show_detail, show_note
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.program import Events
 from llamaherd.host.protocol import result_of

@@ -24,8 +24,7 @@ from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_state
 
 from llamaherd.deploy.origin import origin
-from llamaherd.deploy.run_state import Failure, HeldLock, downtimes_of, failures_of, speeds_of
-from llamaherd.deploy.screen import Screen, shown_on
+from llamaherd.deploy.run_state import Failure, HeldLock, Screen, downtimes_of, failures_of, shown_on, speeds_of
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
 from llamaherd.host.signals import END_SIGNALS
 from llamaherd.inventory.schema import Connect, Rig

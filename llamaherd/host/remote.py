@@ -15,9 +15,21 @@ from typing import BinaryIO, Self, TypeVar, get_args
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.program import GO, MISSING, SEND, Events, Program, bootstrap, packed_program, parse_event, request
-from llamaherd.host.shared_connection import JOIN_SECONDS, is_open, shared_socket
 from llamaherd.host.signals import end_with_parent
-from llamaherd.host.ssh import NOT_THROUGH, SSH_ENDED, Forward, RemoteError, argv, lost, not_started, place, require_key
+from llamaherd.host.ssh import (
+    JOIN_SECONDS,
+    NOT_THROUGH,
+    SSH_ENDED,
+    Forward,
+    RemoteError,
+    argv,
+    is_open,
+    lost,
+    not_started,
+    place,
+    require_key,
+    shared_socket,
+)
 from llamaherd.host.time_limits import show_limit
 from llamaherd.inventory.schema import Connect
 from llamaherd.inventory.schema.machine import OperatingSystem

@@ -8,9 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.host_lock import HostLock
 from llamaherd.host.program import packed_program, request
-from llamaherd.host.protocol import query_host, query_verb
+from llamaherd.host.protocol import HostLock, query_host, query_verb
 from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect, Rig

@@ -37,7 +37,7 @@ from llamaherd.plan import (
     WakeRig,
     digest,
 )
-from llamaherd.plan.server import Endpoint
+from llamaherd.plan.instance import Endpoint
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunVerb, file_differences, file_differs, text_differs, written_files
 from llamaherd.role.preflight import PreflightRow, Refusal, is_port_taken, port_refusal

@@ -15,8 +15,7 @@ from llamaherd.layout import GATEWAY, GATEWAY_UNIT, GATEWAY_USER, PAUSED, servic
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import GatewayModel, GatewayPlan, Plan
-from llamaherd.plan.instance import task_path
-from llamaherd.plan.server import Endpoint
+from llamaherd.plan.instance import Endpoint, task_path
 from llamaherd.role.report import CHAT_SECONDS, PROMPT, Check, service_check
 from llamaherd.role.role import Judging, Verified
 

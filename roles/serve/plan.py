@@ -41,8 +41,7 @@ from llamaherd.plan import (
     digest,
 )
 from llamaherd.plan.backends import server_definition
-from llamaherd.plan.devices import cdi_devices, gpu_refs, on_one_gpu, server_environment
-from llamaherd.plan.estimate import estimate_memory
+from llamaherd.plan.devices import cdi_devices, estimate_memory, gpu_refs, on_one_gpu, server_environment
 from llamaherd.reference.packages import IMAGE_PACKAGES
 from llamaherd.resources import DOCKERFILE
 from llamaherd.role.changes import Change, RunVerb

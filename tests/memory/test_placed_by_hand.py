@@ -24,7 +24,7 @@ from llamaherd.memory.instances import draft_placement, placement
 from llamaherd.memory.layout import ik_layer_devices
 from llamaherd.memory.placement import HOST, Placement
 from llamaherd.memory.suggestions import suggest_changes
-from llamaherd.plan.estimate import estimate_memory
+from llamaherd.plan.devices import estimate_memory
 from tests.support.headers import gemma3, qwen_35b, qwen_122b
 
 LLAMA = {"kind": "llama.cpp", "ref": "b11434"}

@@ -41,7 +41,7 @@ from llamaherd.engines.flags.placement import (
     visible_gpus,
 )
 from llamaherd.engines.flags.task import BATCH, UBATCH, find_short_inputs
-from llamaherd.reference.known_faults import BadBuild, bad_builds
+from llamaherd.reference.releases import BadBuild, bad_builds
 
 SOURCES = ("--model", "--model-url", "--hf-repo", "--docker-repo")
 OF_A_ROUTER = ("--models-preset", "--models-dir", "--models-max", "--models-autoload")
