@@ -33,9 +33,9 @@ from llamaherd.onhost.releases import Stored, StoredRelease
 from llamaherd.onhost.status import HostStatus
 from llamaherd.onhost.unused import Things
 from llamaherd.pipeline import diff
+from llamaherd.pipeline.history import past_of
 from llamaherd.pipeline.inspection import state_of
 from llamaherd.pipeline.preview import preview_changes
-from llamaherd.pipeline.release import past_of
 from llamaherd.store.unused import items_of_host
 from roles import ROLES
 from tests.support.examples import EXAMPLES, fleet, planned

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from llamaherd.cli.common import FAILED, echo, fail
+from llamaherd.cli.fit import header_of
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.gguf.header import Header
 from llamaherd.host.ssh import UnknownHostKeyError, host_key_prompt, place
@@ -22,7 +23,6 @@ from llamaherd.measure.results.store import RESULTS
 from llamaherd.measure.tune.result import prior_result_lines, prior_results, results_of_machine
 from llamaherd.onhost.hardware import FoundHost
 from llamaherd.pipeline.discovery import find_fleet
-from llamaherd.pipeline.fit import header_of
 from llamaherd.pipeline.fleet_files import FLEET
 from llamaherd.pipeline.load import rigs as declared_rigs
 from llamaherd.scaffold import (

@@ -33,10 +33,9 @@ from llamaherd.cli.targets import rig_or_target_argument, second_word_argument, 
 from llamaherd.host.protocol import HostLock
 from llamaherd.host.remote import RemoteError
 from llamaherd.inventory.schema import Rig
-from llamaherd.pipeline.history import ROLLBACK_ROLES, PreparedRollback, prepare_rollback, query_pasts
+from llamaherd.pipeline.history import ROLLBACK_ROLES, PreparedRollback, Release, prepare_rollback, query_pasts
 from llamaherd.pipeline.load import inventory_path
 from llamaherd.pipeline.load import rigs as declared_rigs
-from llamaherd.pipeline.release import Release
 from llamaherd.role.role import Role
 
 

@@ -15,7 +15,7 @@ from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import plans_or_exit, roles_or_exit
 from llamaherd.host.remote import AT_ONCE, Remote, as_they_come
 from llamaherd.inventory.schema import Rig
-from llamaherd.pipeline.preflight import Preflight, run_preflight
+from llamaherd.pipeline.preview import Preflight, run_preflight
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 from llamaherd.store.show import console

@@ -19,7 +19,7 @@ from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.program import request
 from llamaherd.inventory.schema import Connect
 from llamaherd.onhost.undo import UNDONE, DisarmInput
-from llamaherd.pipeline.release import Origin
+from llamaherd.pipeline.history import Origin
 from llamaherd.plan import Plan
 from llamaherd.render import render
 from llamaherd.role.changes import (

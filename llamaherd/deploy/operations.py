@@ -43,8 +43,7 @@ from llamaherd.pipeline.inspection import INSPECT_SECONDS, inspect_request, pyth
 from llamaherd.pipeline.load import inventory_folder
 from llamaherd.pipeline.own_roles import all_roles, deploy_errors, load_deploy
 from llamaherd.pipeline.plan import role_parts, tasks_of
-from llamaherd.pipeline.preflight import file_size, files_to_send, local_sizes, survey_host, table_lines
-from llamaherd.pipeline.preview import run_on
+from llamaherd.pipeline.preview import file_size, files_to_send, local_sizes, run_on, survey_host, table_lines
 from llamaherd.pipeline.removal import removing_roles
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import Change, Say, SendFile, Services, operation_change

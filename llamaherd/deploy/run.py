@@ -29,9 +29,9 @@ from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nea
 from llamaherd.host.signals import END_SIGNALS
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.layout import LOCK_WAIT
+from llamaherd.pipeline.history import Origin
 from llamaherd.pipeline.load import inventory_path, plans
 from llamaherd.pipeline.own_roles import all_roles
-from llamaherd.pipeline.release import Origin
 from llamaherd.pipeline.rules import UNKNOWN_RIG
 from llamaherd.plan import Plan
 from llamaherd.resources import ROOT

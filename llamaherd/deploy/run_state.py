@@ -23,7 +23,7 @@ from llamaherd.inventory.schema import Connect
 from llamaherd.onhost.document import DocumentError, decode
 from llamaherd.onhost.releases import ReadInput, Stored
 from llamaherd.onhost.servers import FailedSwitch, StartedServer
-from llamaherd.pipeline.release import (
+from llamaherd.pipeline.history import (
     RECENT,
     Origin,
     Past,

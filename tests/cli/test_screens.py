@@ -30,7 +30,7 @@ from llamaherd.measure.report.page import page
 from llamaherd.measure.results.comparison import compare_results
 from llamaherd.measure.results.comparison_table import print_comparison
 from llamaherd.measure.tune.show import print_result
-from llamaherd.pipeline.preflight import Preflight
+from llamaherd.pipeline.preview import Preflight
 from llamaherd.role.preflight import PreflightRow
 from llamaherd.store.show import print_holdings, print_removals
 from tests.bench.test_compare import steady

@@ -47,8 +47,7 @@ from llamaherd.measure.trials.trial import (
     server_with,
     trial_port,
 )
-from llamaherd.pipeline.history import NEWEST_RELEASES, query_past
-from llamaherd.pipeline.release import Past
+from llamaherd.pipeline.history import NEWEST_RELEASES, Past, query_past
 from llamaherd.plan import GatePlan, InstancePlan, Plan, digest
 from llamaherd.role.changes import GateRefusal, GateRequest
 from llamaherd.text.numbers import show_seconds, utc_stamp
