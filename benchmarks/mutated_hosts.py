@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from benchmarks.mutated import TOLD, printed, printed_as, refused, written
 from llamaherd.cli.herd import main as herd
-from llamaherd.cli.report import print_page
+from llamaherd.cli.report_output import print_page
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet import gateway_snapshot as gateway
 from llamaherd.fleet.gateway_snapshot import gateway_lines

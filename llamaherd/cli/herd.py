@@ -103,16 +103,26 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 
 MODULES: Mapping[str, str] = {
     "clients": "users",
-    "diff": "plan",
+    "init": "add",
+    "import": "add",
+    "open": "chat",
+    "plan": "up",
+    "diff": "up",
+    "upgrade": "up",
+    "down": "up",
+    "preflight": "verify",
+    "support-bundle": "doctor",
+    "unlock": "ssh",
+    "completion": "schema",
     "top": "status",
-    "import": "import_",
     "drain": "gateway",
     "ready": "gateway",
     "rollback": "history",
     "stop": "servers",
     "start": "servers",
     "restart": "servers",
-    "resume": "pause",
+    "pause": "servers",
+    "resume": "servers",
 }
 """The modules of commands that share one. Other commands have a module of their name."""
 

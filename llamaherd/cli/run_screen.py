@@ -28,8 +28,8 @@ from dataclasses import field
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from llamaherd.cli.change_lines import sent_size, thing
 from llamaherd.cli.common import is_quiet
+from llamaherd.cli.rigs import sent_size, thing
 from llamaherd.layout import APT_LOG
 from llamaherd.onhost.log_reason import find_reason
 from llamaherd.onhost.servers import FailedSwitch

@@ -23,8 +23,8 @@ from rich.console import Console
 
 from llamaherd.cli.common import fitted
 from llamaherd.cli.herd import main
-from llamaherd.cli.preflight import print_preflight
-from llamaherd.cli.report import print_page
+from llamaherd.cli.report_output import print_page
+from llamaherd.cli.verification import print_preflight
 from llamaherd.measure.bench.outcome import measurement_outcome, print_outcome
 from llamaherd.measure.report.page import page
 from llamaherd.measure.results.comparison import compare_results
