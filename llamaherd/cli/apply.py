@@ -21,6 +21,7 @@ from llamaherd.cli.common import (
     print_findings,
     progress,
     read_or_exit,
+    report,
 )
 from llamaherd.cli.preview import CHANGES, PlanOptions, read_saved_or_exit, require_saved_or_exit, run_plan
 from llamaherd.cli.rigs import (
@@ -375,7 +376,7 @@ def lock_new_names(
     read_or_exit(lambda: check_rigs(choose_rigs(fleet, rigs, path).rigs))
     target = lock_path(path)
     try:
-        with lock_held(target, lambda line: echo(line, err=True)):
+        with lock_held(target, report):
             _lock(path, target, rigs)
     except InventoryError:
         return
@@ -444,7 +445,7 @@ def woken_previews(
     except (InventoryError, UserError) as error:
         echo(f"{' and '.join(silent)} cannot be woken: {error}", err=True)
         return dict(found)
-    woken = wake_rigs(gateways, silent, partial(echo, err=True))
+    woken = wake_rigs(gateways, silent, report)
     again = {name: planned[name] for name in planned if name in woken}
     if not again:
         return dict(found)

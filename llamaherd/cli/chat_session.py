@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from llamaherd.cli.chat import ChatOptions, OpenOptions
-from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, read_or_exit
+from llamaherd.cli.common import FAILED, UNUSABLE, echo, exit_on_error, fail, read_or_exit
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.targets import Target, find_target
 from llamaherd.diagnostics.findings import UserError
@@ -46,14 +46,12 @@ _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 def run_chat(options: ChatOptions) -> None:
     """Print one response, or chat on the terminal. End the program if that fails."""
     fleet = read_or_exit(lambda: rigs(inventory_path(options.inventory)))
-    try:
+    with exit_on_error(UNUSABLE):
         target, prompt = target_and_prompt(fleet.rigs, options.words)
         prompt = with_piped_text(prompt)
         if prompt is None and (options.as_json or not (sys.stdin and sys.stdin.isatty())):
             raise UserError("there is no prompt", "give it as the last argument, or by a pipe")
         images = [image_url(path) for path in options.images]
-    except UserError as error:
-        fail(error, UNUSABLE)
     server = planned_server(options.inventory, target)
     try:
         with Chat(server) as chat:
@@ -73,10 +71,8 @@ def planned_server(inventory: Path | None, target: Target) -> ChatServer:
     """Return an instance as it is planned. Print the errors of the inventory, or that it serves no chats, and end."""
     path = inventory_path(inventory)
     rig, plan = read_or_exit(lambda: plans(path, all_roles(path), (target.rig,)))[target.rig]
-    try:
+    with exit_on_error(UNUSABLE):
         return chat_server(rig.connect, plan, target.instance)
-    except UserError as error:
-        fail(error, UNUSABLE)
 
 
 def target_and_prompt(fleet: dict[str, Rig], words: tuple[str, ...]) -> tuple[Target, str | None]:
@@ -269,12 +265,10 @@ def line_history() -> Iterator[None]:
 def run_open(options: OpenOptions) -> None:
     """Open a server's page, and wait for Ctrl-C. Print errors and end the program if that fails."""
     fleet = read_or_exit(lambda: rigs(inventory_path(options.inventory)))
-    try:
+    with exit_on_error(UNUSABLE):
         target = find_target(fleet.rigs, options.target)
         if options.port and not is_free(options.port):
             raise UserError(f"port {options.port} of this machine is in use", "choose another with `--port`")
-    except UserError as error:
-        fail(error, UNUSABLE)
     server = planned_server(options.inventory, target)
     try:
         _open(server, options)

@@ -9,13 +9,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, read_or_exit
+from llamaherd.cli.common import FAILED, UNUSABLE, echo, exit_on_error, fail, read_or_exit
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import roles_or_exit
 from llamaherd.cli.servers import ControlOptions
 from llamaherd.cli.targets import find_servers
 from llamaherd.deploy.origin import origin
-from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet.drain import drained_for_change
 from llamaherd.host.protocol import query_verb
 from llamaherd.host.remote import Patience, Remote, RemoteError
@@ -37,11 +36,9 @@ def control_servers(options: ControlOptions) -> None:
     """Stop or start servers of one rig, and print the results. End the program if one of them failed."""
     path = inventory_path(options.inventory)
     declared = read_or_exit(lambda: rigs(path)).rigs
-    try:
+    with exit_on_error(UNUSABLE):
         targets = find_servers(declared, options.target)
         rig, plan = _planned(options.inventory, targets[0].rig)
-    except UserError as error:
-        fail(error, UNUSABLE)
     chosen = [each for each in plan.instances if each.name in {target.instance for target in targets}]
     try:
         with _drained(path, plan, chosen, options):

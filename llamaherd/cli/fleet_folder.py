@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from llamaherd.cli.common import FAILED, echo, fail
+from llamaherd.cli.common import FAILED, echo, exit_on_error, fail, report
 from llamaherd.cli.fit import header_of
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.gguf.header import Header
@@ -58,7 +58,7 @@ class FirstRig:
 def create_fleet(folder: Path | None, first: FirstRig) -> None:
     """Write the missing files of a fleet folder, and print them and the next step. End the program on an error."""
     rigs: dict[str, str] = {}
-    try:
+    with exit_on_error(FAILED):
         folder = folder or _usual_folder()
         if first.host is not None:
             rig, text = _inspected_rig(folder, first)
@@ -68,8 +68,6 @@ def create_fleet(folder: Path | None, first: FirstRig) -> None:
         elif not holds_rigs(folder):
             rigs[EXAMPLE] = example_rig()
         outcomes = write_files(folder, fleet_files(rigs))
-    except UserError as error:
-        fail(error, FAILED)
     for outcome in outcomes:
         echo(f"{outcome.what:9}  {outcome.file}")
     if first.host is not None and any(each.what == "kept" and each.file.stem in rigs for each in outcomes):
@@ -143,7 +141,7 @@ def _inspected_rig(folder: Path, first: FirstRig) -> tuple[str, str]:
     if measured:
         echo("its file contains, as a comment, the best settings of `herd tune` on such GPUs", err=True)
     write = partial(rig_yaml, found, rig, connect, measured)
-    proposal = propose_model(found, lambda each: parse_rig(write(each)), _header, lambda line: echo(line, err=True))
+    proposal = propose_model(found, lambda each: parse_rig(write(each)), _header, report)
     return rig, write(proposal)
 
 

@@ -25,6 +25,7 @@ from llamaherd.cli.common import (
     measuring_or_exit,
     print_findings,
     read_or_exit,
+    report,
     yes_option,
 )
 from llamaherd.cli.envelope import Envelope, print_envelope
@@ -142,16 +143,12 @@ def _passes_gate(trial: LockTrial, pair: Pair, lock_wait: int) -> bool:
     name = pair.b.instance.name
     gate = pair.b.instance.gate or GatePlan(decode=_DECODE, prefill=_PREFILL, seconds=_SECONDS)
     user = origin(trial.path).who
-    drain = partial(drained, trial.path, trial.was, pair.declared, _report)
-    with locked_host(pair.rig, pair.connect, user, _report, lock_wait):
-        found = GateRun(pair, gate, results_folder(trial.path), user, _report, drain).measure()
+    drain = partial(drained, trial.path, trial.was, pair.declared, report)
+    with locked_host(pair.rig, pair.connect, user, report, lock_wait):
+        found = GateRun(pair, gate, results_folder(trial.path), user, report, drain).measure()
     for line in found.lines:
         echo(f"{pair.rig}/{name}: {line}")
     return found.lets_in
-
-
-def _report(line: str) -> None:
-    echo(line, err=True)
 
 
 def refuse_try(upgrade: tuple[str, ...], *, as_json: bool) -> None:
@@ -188,7 +185,7 @@ def _write_lock(path: Path, target: Path, upgrade: tuple[str, ...], findings: li
 
     Append to `findings`. Raise LockError.
     """
-    with lock_held(target, _report):
+    with lock_held(target, report):
         outcome = _resolve_lock(path, upgrade)
         findings += outcome.findings
         return WrittenLock(outcome.lock, write_lock(target, outcome.lock)) if outcome.ok else None
@@ -201,7 +198,7 @@ def _resolve_lock(path: Path, upgrade: tuple[str, ...]) -> LockOutcome:
     where, folder = value_places(survey.documents, path), inventory_folder(path).resolve()
     return read_or_exit(
         lambda: lock_fleet(
-            survey.fleet, old, where, _report, upgrade, whole=path.is_dir(), own=survey.own, folder=folder
+            survey.fleet, old, where, report, upgrade, whole=path.is_dir(), own=survey.own, folder=folder
         )
     )
 

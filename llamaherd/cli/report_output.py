@@ -9,9 +9,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, fail, write_file, write_output
+from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, exit_on_error, write_output
 from llamaherd.cli.envelope import Envelope, print_envelope
-from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.report.card import card_of, card_result
 from llamaherd.measure.report.charts import DARK, LIGHT, Bars
 from llamaherd.measure.report.export import (
@@ -48,7 +47,7 @@ class ReportOptions:
 
 def run_report(run: ReportOptions) -> None:
     """Write or print what was measured. End the program with its exit code."""
-    try:
+    with exit_on_error(UNUSABLE):
         image = card_form(run.output) if run.card else None
         if run.card or run.charts:
             require_drawing()
@@ -58,7 +57,7 @@ def run_report(run: ReportOptions) -> None:
         if image and run.output:
             from llamaherd.measure.report.card_image import draw_card  # late: it imports matplotlib
 
-            write_file(run.output, draw_card(card_of(card_result(gathered.found)), image, scheme))
+            write_output(run.output, draw_card(card_of(card_result(gathered.found)), image, scheme))
         elif run.output and chosen:
             write_output(run.output, render_report(gathered, chosen))
         elif chosen and not run.as_json:
@@ -69,11 +68,9 @@ def run_report(run: ReportOptions) -> None:
             run.charts.mkdir(parents=True, exist_ok=True)
             count = 0
             for name, data in chart_files(page(gathered), scheme):
-                write_file(run.charts / name, data)
+                write_output(run.charts / name, data)
                 count += 1
             echo(f"{counted(count, 'file')} written to {run.charts}", err=True)
-    except UserError as error:
-        fail(error, UNUSABLE)
     if run.as_json:
         print_envelope(Envelope(not gathered.left_out, data=report_json(gathered)))
     for text in gathered.left_out:

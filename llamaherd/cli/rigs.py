@@ -18,14 +18,13 @@ from llamaherd.cli.common import (
     UNUSABLE,
     counted,
     echo,
-    fail,
+    exit_on_error,
     print_findings,
     print_warnings_line,
     progress,
     read_or_exit,
 )
 from llamaherd.deploy.proposals import proposed_changes
-from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.program import packed_program
 from llamaherd.inventory.api_keys import ServerKey
 from llamaherd.inventory.schema import Rig
@@ -183,7 +182,7 @@ def plans_or_exit(
     """
     path, roles = inventory_path(inventory), roles_or_exit(inventory)
     made = _print_created_key if create_keys else None
-    try:
+    with exit_on_error(UNUSABLE):
         found = read_or_exit(
             lambda: plans(
                 path,
@@ -197,8 +196,6 @@ def plans_or_exit(
                 made=made,
             )
         )
-    except UserError as error:
-        fail(error, UNUSABLE)
     for name in rigs:
         if name not in found:
             echo(f"{name}: skipped, it has no {' and no '.join(only)}", err=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, read_or_exit, write_output
+from llamaherd.cli.common import FAILED, UNUSABLE, echo, exit_on_error, read_or_exit, write_output
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import roles_or_exit
 from llamaherd.diagnostics.findings import UserError
@@ -74,10 +74,8 @@ def show_top(inventory: Path | None, rigs: tuple[str, ...], every: float | None,
 def quiet_plans(inventory: Path | None, rigs: tuple[str, ...]) -> dict[str, tuple[Rig, Plan]]:
     """Return the plans of the named rigs, or of all. Warnings are left to `herd check`."""
     roles = roles_or_exit(inventory)
-    try:
+    with exit_on_error(UNUSABLE):
         return read_or_exit(lambda: plans(inventory_path(inventory), roles, rigs))
-    except UserError as error:
-        fail(error, UNUSABLE)
 
 
 def _now(rigs: tuple[RigSnapshot, ...]) -> FleetSnapshot:
@@ -111,10 +109,8 @@ def _write_last(now: FleetSnapshot, output: Path, every: float) -> None:
 def _write(now: FleetSnapshot, output: Path, every: float | None) -> None:
     from llamaherd.fleet.status_page import to_html  # late: the other forms need no template
 
-    try:
+    with exit_on_error(UNUSABLE):
         write_output(output, to_html(now, every))
-    except UserError as error:
-        fail(error, UNUSABLE)
 
 
 def _print(now: FleetSnapshot, screen: bool) -> None:

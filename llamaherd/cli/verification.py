@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from llamaherd.cli.common import FAILED, echo
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.progress import hashing_progress, waiting_line
 from llamaherd.cli.rigs import plans_or_exit, roles_or_exit
-from llamaherd.host.remote import AT_ONCE, Remote, RemoteError, as_they_come
+from llamaherd.host.remote import Remote, RemoteError, as_they_come, on_hosts
 from llamaherd.host.ssh import UnreachableError
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.preview import Preflight, run_preflight
@@ -43,15 +43,10 @@ def verify_rigs(inventory: Path | None, rigs: tuple[str, ...], options: VerifyOp
     """Verify the hosts at the same time, and print each result as it comes. End the program if one has a fault."""
     planned, roles = plans_or_exit(inventory, rigs), roles_or_exit(inventory)
     found: dict[str, dict[str, Any]] = {}
-    pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(planned))))
-    try:
-        begun = {name: pool.submit(_verify, *each, roles) for name, each in planned.items()}
-        with waiting_line("verifying", planned) as done:
-            for name, report in as_they_come(begun):
-                with done(name):
-                    found[name] = _print_result(name, *planned[name], report, options)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # an interrupted command waits for no host
+    with on_hosts(planned, partial(_verify, roles)) as begun, waiting_line("verifying", planned) as done:
+        for name, report in as_they_come(begun):
+            with done(name):
+                found[name] = _print_result(name, *planned[name], report, options)
     reports = [found[name] for name in planned]
     ok = all(report["ok"] for report in reports)
     if options.as_json:
@@ -60,9 +55,10 @@ def verify_rigs(inventory: Path | None, rigs: tuple[str, ...], options: VerifyOp
         sys.exit(FAILED)
 
 
-def _verify(rig: Rig, planned: Plan, roles: Sequence[Role]) -> Report | RemoteError:
+def _verify(roles: Sequence[Role], rig_and_plan: tuple[Rig, Plan]) -> Report | RemoteError:
+    rig, plan = rig_and_plan
     try:
-        return verify_rig(rig, planned, roles, Remote(rig.connect))
+        return verify_rig(rig, plan, roles, Remote(rig.connect))
     except RemoteError as error:
         return error
 
@@ -167,16 +163,11 @@ def preflight_rigs(inventory: Path | None, rigs: tuple[str, ...], as_json: bool)
     """Compare the hosts with their plans at the same time, and print each table as it comes. End with the exit code."""
     every, roles = plans_or_exit(inventory, rigs), roles_or_exit(inventory)
     found = {}
-    pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(every))))
-    try:
-        for name, each in as_they_come(
-            {name: pool.submit(_inspect, roles, planned) for name, planned in every.items()}
-        ):
+    with on_hosts(every, partial(_inspect, roles)) as begun:
+        for name, each in as_they_come(begun):
             found[name] = each
             if not as_json:
                 print_preflight(each, console())
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # an interrupted command waits for no host
     ok = all(each.ok for each in found.values())
     if as_json:
         print_envelope(Envelope(ok, [found[name].as_json() for name in every]))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.program import packed_program, request
 from llamaherd.host.protocol import HostLock, query_host, query_verb
-from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
+from llamaherd.host.remote import Remote, RemoteError, query_all
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.onhost.releases import MOST_PLAN, ReadInput, Stored, WriteInput
@@ -328,8 +328,7 @@ def query_pasts(rigs: Mapping[str, Rig]) -> dict[str, Past | RemoteError]:
         except RemoteError as error:
             return error
 
-    with ThreadPoolExecutor(max(1, min(AT_ONCE, len(rigs)))) as pool:
-        return dict(zip(rigs, pool.map(query, rigs.values()), strict=True))
+    return query_all(rigs, query)
 
 
 def query_causes(
@@ -358,9 +357,7 @@ def query_causes(
         except (RemoteError, *ROLE_ERRORS):
             return ()  # causes are a note, and no reason to fail
 
-    names = [name for name, each in found.items() if each.changes]
-    with ThreadPoolExecutor(max(1, min(AT_ONCE, len(names)))) as pool:
-        return dict(zip(names, pool.map(query, names), strict=True))
+    return query_all({name: name for name, each in found.items() if each.changes}, query)
 
 
 def _causes_since_failure(rig: Rig, plan: Plan, found: Preview) -> tuple[Causes, ...]:
