@@ -25,14 +25,14 @@ from llamaherd.cli.common import (
 )
 from llamaherd.cli.preview import CHANGES, PlanOptions, read_saved_or_exit, require_saved_or_exit, run_plan
 from llamaherd.cli.rigs import (
+    inspecting_or_exit,
     plans_or_exit,
-    previews_or_exit,
     print_changes,
     print_left_out,
     print_problems,
     roles_or_exit,
 )
-from llamaherd.cli.run_screen import hide_progress, next_command, print_done, print_failures, run_screened
+from llamaherd.cli.run_screen import hide_progress, next_command, print_applied, print_failures, run_screened
 from llamaherd.deploy.origin import origin
 from llamaherd.deploy.proposals import proposed_changes
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
@@ -40,6 +40,7 @@ from llamaherd.fleet.gateway import declared_gateway
 from llamaherd.fleet.waking import wake_rigs
 from llamaherd.host.remote import RemoteError
 from llamaherd.inventory.schema import Rig
+from llamaherd.layout import LOCK_WAIT
 from llamaherd.lock import Lock, LockError, lock_held, write_lock
 from llamaherd.lock.resolver import lock_missing
 from llamaherd.pipeline.diff import SavedDiff
@@ -143,15 +144,15 @@ class UpOptions:
 
     inventory: Path | None
     rigs: tuple[str, ...]
-    only: tuple[str, ...]
-    canary: str | None
-    waves: int | None
-    plan_file: Path | None
-    yes: bool
-    locked: bool
-    retry: bool
-    lock_wait: int
-    verbose: int
+    only: tuple[str, ...] = ()
+    canary: str | None = None
+    waves: int | None = None
+    plan_file: Path | None = None
+    yes: bool = False
+    locked: bool = False
+    retry: bool = False
+    lock_wait: int = LOCK_WAIT
+    verbose: int = 0
     dry_run: bool = False
     saved: SavedDiff | None = None
 
@@ -202,18 +203,8 @@ def _show_changes(run: UpOptions) -> None:
     """Print the changes as `herd plan` does. End the program with 1 on a problem."""
     if run.plan_file:
         raise click.UsageError("--plan applies saved changes; leave it out, or --dry-run")
-    options = PlanOptions(
-        inventory=run.inventory,
-        rigs=run.rigs,
-        as_json=False,
-        only=run.only,
-        save=None,
-        metrics=None,
-        tell=False,
-        verbose=run.verbose > 0,
-    )
     try:
-        run_plan(options)
+        run_plan(PlanOptions(run.inventory, run.rigs, only=run.only, verbose=run.verbose > 0))
     except SystemExit as ended:
         if ended.code != CHANGES:
             raise
@@ -256,13 +247,16 @@ def _preview_rigs(run: UpOptions) -> PendingRun:
 
     End the program if a saved plan no longer applies, or the user does not confirm the changes.
     """
-    planned, found = previews_or_exit(
-        run.inventory, run.rigs, retry=run.retry, check_rigs=run.check_canary, only=run.only, create_keys=True
-    )
+    roles, folder = roles_or_exit(run.inventory), inventory_folder(inventory_path(run.inventory))
+    with inspecting_or_exit(run.inventory, run.rigs, check_rigs=run.check_canary, only=run.only, create_keys=True) as (
+        planned,
+        hosts,
+    ):
+        found = hosts.outlooks(planned, roles, retry=run.retry, folder=folder)
     found = woken_previews(run.inventory, planned, found, retry=run.retry)
     if run.saved and run.plan_file:
         require_saved_or_exit(run.plan_file, run.saved, planned, found)
-    causes = query_causes(planned, found, roles_or_exit(run.inventory))
+    causes = query_causes(planned, found, roles)
     disturbs = any(change.action in DISTURBING for each in found.values() for change in each.changes)
     for name, each in found.items():
         for note in each.notes:
@@ -330,12 +324,7 @@ def _apply_wave(
 
         return deploy(planned, path, run.verbose - 1, pending.unreached, options)
     ended = run_screened(planned, path, options, pending.unreached)
-    speeds = ended.result.speeds
-    for name, (rig, plan) in planned.items():
-        if name not in ended.failed:
-            seconds, paused = ended.screen.seconds(name), pending.paused.get(name, ())
-            downtimes = ended.result.downtimes.get(name, {})
-            print_done(name, rig, plan, seconds, speeds.get(name, {}), paused, downtimes)
+    print_applied(ended, planned, pending.paused)
     print_failures(ended)
     return ended.failed
 

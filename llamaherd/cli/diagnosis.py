@@ -95,15 +95,14 @@ def _examine(fleet: Inventory, rig: Rig) -> Examined:
     """Return the diagnoses of a host, by one login. Without a plan, its parts are not inspected."""
     try:
         planned = fleet.planned.get(rig.rig)
-        return _with_plan(*planned, fleet.roles) if planned else examine_without_plan(rig)
+        if not planned:
+            return examine_without_plan(rig)
+        began = time.time()
+        document = doctor_request(planned[1], fleet.roles)
+        result = query_host(Remote(rig.connect), program_for(fleet.roles), document, INSPECT_SECONDS)
+        return examine_host(*planned, fleet.roles, result, (began, time.time()))
     except RemoteError as error:
         return unreached(rig.rig, error)
-
-
-def _with_plan(rig: Rig, plan: Plan, roles: Sequence[Role]) -> Examined:
-    began = time.time()
-    result = query_host(Remote(rig.connect), program_for(roles), doctor_request(plan, roles), INSPECT_SECONDS)
-    return examine_host(rig, plan, roles, result, (began, time.time()))
 
 
 def examine_without_plan(rig: Rig) -> Examined:

@@ -197,15 +197,6 @@ class Tokens(click.IntRange):
         return super().convert(value, param, ctx)
 
 
-class SizedEngine(click.ParamType[str]):
-    """An engine whose memory can be computed."""
-
-    name = "engine"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return click.Choice(tuple(SIZED)).convert(value, param, ctx)
-
-
 @click.command()
 @click.argument("model")
 @click.option("--vram", default="", metavar="24G[,24G]", help="Memory of each GPU. Default: no GPU.")
@@ -219,7 +210,9 @@ class SizedEngine(click.ParamType[str]):
 @click.option(
     "--mtp", type=click.IntRange(0, 16), default=0, metavar="N", help="Tokens to draft with the model's head."
 )
-@click.option("--engine", type=SizedEngine(), metavar="KIND", help="Engine: llama.cpp, the default, or ik_llama.cpp.")
+@click.option(
+    "--engine", type=click.Choice(tuple(SIZED)), metavar="KIND", help="Engine: llama.cpp, the default, or ik_llama.cpp."
+)
 @click.option("--extra-args", default="", metavar="'-ot exps=CPU …'", help="More arguments, as in an inventory.")
 @inventory_option
 @json_option
@@ -274,7 +267,9 @@ def _fit_model(
     """Return the model's header, and how it fits. Raise FitError or ValueError."""
     check_cache_type(str(wanted["kv"]))
     header = header_of(model, *_locked_models(inventory))
-    asked = _place(header, _placement(header, wanted), there, extra_args)
+    asked = place_by_arguments(header, _placement(header, wanted), there, split_as_shell(extra_args))
+    for message, help_ in asked.errors:
+        raise FitError(message, help_)
     return header, best_fit(header, there, asked.placement, by_hand=asked.by_hand)
 
 
@@ -287,15 +282,6 @@ def _locked_models(inventory: Path | None) -> tuple[dict[str, ModelKey], Lock]:
     return {name: (m.hf, m.revision, m.files, m.mmproj) for name, m in models if m.hf}, read_or_exit(
         lambda: read_lock(path)
     )
-
-
-def _place(header: Header, wanted: Placement, there: Room, extra_args: str) -> ArgumentPlacement:
-    """Return the placement by options and `--extra-args`. Raise FitError or ValueError."""
-    words = split_as_shell(extra_args)
-    asked = place_by_arguments(header, wanted, there, words)
-    for message, help_ in asked.errors:
-        raise FitError(message, help_)
-    return asked
 
 
 def _placement(header: Header, options: dict[str, int | str | None]) -> Placement:

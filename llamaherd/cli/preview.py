@@ -133,12 +133,12 @@ class PlanOptions:
 
     inventory: Path | None
     rigs: tuple[str, ...]
-    as_json: bool
-    only: tuple[str, ...]
-    save: Path | None
-    metrics: Path | None
-    tell: bool
-    verbose: bool
+    as_json: bool = False
+    only: tuple[str, ...] = ()
+    save: Path | None = None
+    metrics: Path | None = None
+    tell: bool = False
+    verbose: bool = False
 
 
 def run_plan(run: PlanOptions) -> None:

@@ -23,10 +23,10 @@ from llamaherd.cli.common import (
     print_warnings_line,
     progress,
     read_or_exit,
+    report,
 )
 from llamaherd.deploy.proposals import proposed_changes
 from llamaherd.host.program import packed_program
-from llamaherd.inventory.api_keys import ServerKey
 from llamaherd.inventory.schema import Rig
 from llamaherd.pipeline.diff import Causes, changed_values, with_causes
 from llamaherd.pipeline.load import inventory_folder, inventory_path, plans
@@ -181,7 +181,7 @@ def plans_or_exit(
     where they are.
     """
     path, roles = inventory_path(inventory), roles_or_exit(inventory)
-    made = _print_created_key if create_keys else None
+    made = (lambda key: report(key.made)) if create_keys else None
     with exit_on_error(UNUSABLE):
         found = read_or_exit(
             lambda: plans(
@@ -200,28 +200,6 @@ def plans_or_exit(
         if name not in found:
             echo(f"{name}: skipped, it has no {' and no '.join(only)}", err=True)
     return found
-
-
-def _print_created_key(key: ServerKey) -> None:
-    echo(key.made, err=True)
-
-
-def previews_or_exit(
-    inventory: Path | None,
-    rigs: tuple[str, ...],
-    *,
-    retry: bool = False,
-    check_rigs: Callable[[Mapping[str, Rig]], None] = lambda _: None,
-    only: Sequence[str] = (),
-    create_keys: bool = False,
-) -> tuple[dict[str, tuple[Rig, Plan]], dict[str, Preview]]:
-    """Return the plans of rigs, and what a run would change on each. The arguments are those of `plans_or_exit`."""
-    with inspecting_or_exit(inventory, rigs, check_rigs=check_rigs, only=only, create_keys=create_keys) as (
-        planned,
-        hosts,
-    ):
-        folder = inventory_folder(inventory_path(inventory)) if create_keys else None
-        return planned, hosts.outlooks(planned, roles_or_exit(inventory), retry=retry, folder=folder)
 
 
 @contextmanager
@@ -271,6 +249,13 @@ def print_left_out(name: str, found: Preview) -> None:
     elif found.left:
         them = "it" if len(found.left) == 1 else "them"
         echo(f"{name}: {counted(len(found.left), 'change')} left out by --only; run `herd up` to apply {them}")
+
+
+def quiet_plans(inventory: Path | None, rigs: tuple[str, ...]) -> dict[str, tuple[Rig, Plan]]:
+    """Return the plans of the named rigs, or of all. Warnings are left to `herd check`."""
+    roles = roles_or_exit(inventory)
+    with exit_on_error(UNUSABLE):
+        return read_or_exit(lambda: plans(inventory_path(inventory), roles, rigs))
 
 
 def roles_or_exit(inventory: Path | None) -> tuple[Role, ...]:

@@ -281,6 +281,16 @@ def print_done(
         echo(line)
 
 
+def print_applied(
+    run: ScreenedRun, planned: Mapping[str, tuple[Rig, Plan]], paused: Mapping[str, Container[str]]
+) -> None:
+    """Print the rigs that are up to date after a run. `paused` contains the names of instances by rig."""
+    for name, (rig, plan) in planned.items():
+        if name not in run.failed:
+            speeds, downtimes = run.result.speeds.get(name, {}), run.result.downtimes.get(name, {})
+            print_done(name, rig, plan, run.screen.seconds(name), speeds, paused.get(name, ()), downtimes)
+
+
 def marks() -> tuple[str, str]:
     """Return the marks of success and of failure that stdout can show."""
     return ("✓", "✗") if (sys.stdout.encoding or "").lower().startswith("utf") else ("ok", "FAILED")

@@ -58,23 +58,7 @@ def run_upgrade(run: UpgradeOptions) -> None:
         write_edits(fleet.path, edits, fleet.lock, lock)
     echo(f"{', '.join([*(str(edit.file) for edit in edits), 'herd.lock'])}: written", err=True)
     if not run.no_apply and rigs:
-        run_up(_up_options(run, rigs))
-
-
-def _up_options(run: UpgradeOptions, rigs: tuple[str, ...]) -> UpOptions:
-    return UpOptions(
-        inventory=run.inventory,
-        rigs=rigs,
-        only=(),
-        canary=None,
-        waves=None,
-        plan_file=None,
-        yes=run.yes,
-        locked=True,
-        retry=False,
-        lock_wait=run.lock_wait,
-        verbose=0,
-    )
+        run_up(UpOptions(run.inventory, rigs, yes=run.yes, locked=True, lock_wait=run.lock_wait))
 
 
 def _chosen(run: UpgradeOptions, fleet: NewestVersions) -> tuple[Version, ...]:

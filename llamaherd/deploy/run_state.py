@@ -233,16 +233,12 @@ class HeldLock:
     at: float
 
 
-@dataclass
-class _HostLocks:
-    """The locks of this process. `busy`: hosts that are being changed. `waiting`: hosts that other runs have locked."""
-
-    of: WeakKeyDictionary[Host, HostLock] = field(default_factory=WeakKeyDictionary)
-    busy: set[Host] = field(default_factory=set)
-    waiting: set[Host] = field(default_factory=set)
-
-
-_host_locks = _HostLocks()
+_host_locks: WeakKeyDictionary[Host, HostLock] = WeakKeyDictionary()
+"""The locks of this process."""
+_changing: set[Host] = set()
+"""Hosts that are being changed."""
+_waiting: set[Host] = set()
+"""Hosts that other runs have locked."""
 
 
 def log_in_for_lock(host: Host) -> None:
@@ -259,47 +255,47 @@ def take_host_lock(host: Host) -> bool:
 
     def wait(line: str) -> None:
         show_detail(host, line)
-        _host_locks.waiting.add(host)
-        for other in {*_host_locks.of} - _host_locks.busy:
+        _waiting.add(host)
+        for other in {*_host_locks} - _changing:
             release_host_lock(other)
 
     turn = _lock_of(host)
-    _host_locks.busy.add(host)
+    _changing.add(host)
     try:
         return turn.take(wait, host.data.rig_lock_wait)
     except UserError:
         release_host_lock(host)
         raise
     finally:
-        _host_locks.waiting.discard(host)
+        _waiting.discard(host)
 
 
 def _lock_of(host: Host) -> HostLock:
-    if host not in _host_locks.of and (held := host.data.rig_held):
-        _host_locks.of[host] = held.turn
-    elif host not in _host_locks.of:
+    if host not in _host_locks and (held := host.data.rig_held):
+        _host_locks[host] = held.turn
+    elif host not in _host_locks:
         by = Origin.model_validate(host.data.rig_origin)
         connect = Connect.model_validate(host.data.rig_connect)
-        _host_locks.of[host] = HostLock(host.name, connect, by.who)
-    return _host_locks.of[host]
+        _host_locks[host] = HostLock(host.name, connect, by.who)
+    return _host_locks[host]
 
 
 def holds_host_lock(host: Host) -> bool:
     """Return whether this run holds the lock of the host, so that more changes follow."""
-    return host in _host_locks.of
+    return host in _host_locks
 
 
 def pause_host_lock(host: Host) -> None:
     """Note that the host is not being changed now. Its lock is kept, unless this run waits for another host."""
-    _host_locks.busy.discard(host)
-    if _host_locks.waiting:
+    _changing.discard(host)
+    if _waiting:
         release_host_lock(host)
 
 
 def release_host_lock(host: Host) -> None:
     """Let the next run change this host."""
-    _host_locks.busy.discard(host)
-    if turn := _host_locks.of.pop(host, None):
+    _changing.discard(host)
+    if turn := _host_locks.pop(host, None):
         turn.give_back()
 
 
@@ -326,8 +322,8 @@ _records: WeakKeyDictionary[Host, HostRecord] = WeakKeyDictionary()
 def note_begin(host: Host) -> None:
     """Note that a change of the host begins."""
     record = _records.setdefault(host, HostRecord())
-    if not record.begun and host in _host_locks.of:
-        _host_locks.of[host].note_changes()
+    if not record.begun and host in _host_locks:
+        _host_locks[host].note_changes()
     record.begun = True
 
 

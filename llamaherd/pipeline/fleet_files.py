@@ -38,11 +38,6 @@ Read = Callable[[Path], Document]
 """Reads a YAML file of the inventory. Raises InventoryError."""
 
 
-def reader_with(texts: Mapping[Path, str]) -> Read:
-    """Return a reader that parses these texts in place of the files on disk, to check a change before it is written."""
-    return lambda file: parse_yaml(file, texts[file]) if file in texts else read_yaml(file)
-
-
 @dataclass(frozen=True)
 class LocalHeaders:
     """Headers by name of model, and a sentence for each model whose header cannot be read."""
@@ -235,7 +230,9 @@ def survey_fleet(
         files = _rig_files(source, texts)
     except InventoryError as error:
         return Survey(Fleet(rigs={}), error.findings, {}, {})
-    read = _read_folder(files, findings, reader_with(texts))
+    read = _read_folder(
+        files, findings, lambda file: parse_yaml(file, texts[file]) if file in texts else read_yaml(file)
+    )
     folder, of_fleet = files[0].parent.resolve(), read.of_fleet
     read_well: list[tuple[Rig, Document]] = []
     for document in read.documents:
@@ -259,9 +256,8 @@ def survey_fleet(
         local = local_headers(rig, lock)
         findings.extend(_unreadable_models(whole, local.faults))
         facts[rig.rig] = locked_facts(with_server_keys(rig, keys), lock, local.headers)
-        findings.extend(
-            _rig_findings(RigContext(facts[rig.rig], whole, around, frozenset(read.others), *of_fleet.known))
-        )
+        subject = RigContext(facts[rig.rig], whole, around, frozenset(read.others), *of_fleet.known)
+        findings.extend(finding for check in CHECKS for finding in check(subject))
         findings.extend(absent_files(rig, whole, "error" if deploying else "warning"))
         findings.extend(guessed_keys(rig, whole))
     if edit is None:
@@ -314,12 +310,6 @@ def _server_keys(of_fleet: FleetSurvey, rigs: Mapping[str, Rig]) -> tuple[Server
     """Return the keys of servers whose rigs declare none: they are in the folder of the fleet's file."""
     document = of_fleet.document
     return server_keys(of_fleet.declared, rigs, document.file.resolve().parent) if document else ()
-
-
-def _rig_findings(subject: RigContext) -> Iterator[Finding]:
-    """Yield the findings of all checks of a rig."""
-    for check in CHECKS:
-        yield from check(subject)
 
 
 def _read_document(file: Path, findings: list[Finding], read: Read) -> Document | None:

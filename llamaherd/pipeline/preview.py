@@ -112,11 +112,6 @@ def _disk_rows(
         yield PreflightRow(disk_row(each.folder), f"{show_size(each.free)} free", to_come)
 
 
-def unreachable_host(rig: str, message: str, help_: str) -> Preflight:
-    """Return the table of a host that could not be inspected."""
-    return Preflight(rig, (PreflightRow("host", "unreachable", "", "refused", message, help_),))
-
-
 def table_lines(rows: Sequence[PreflightRow]) -> list[str]:
     """Return a table as plain text."""
     cells = [("", "found", "wanted", ""), *((row.what, row.found, row.wanted, row.verdict) for row in rows)]
@@ -146,7 +141,8 @@ def run_preflight(plan: Plan, roles: Sequence[Role], remote: Remote) -> Prefligh
     except NoPythonError:
         return Preflight(plan.rig, (python_row(),))
     except RemoteError as error:
-        return unreachable_host(plan.rig, error.message, error.help)
+        row = PreflightRow("host", "unreachable", "", "refused", error.message, error.help)
+        return Preflight(plan.rig, (row,))
     return survey_host(plan, seen, roles, local_sizes(files_to_send(plan, seen, roles)))
 
 
@@ -238,7 +234,7 @@ def _preview_part(
         return Preview(problems=tuple(map(str, problems)))
     if any(role.unsettled(part, seen) for role, part in role_parts(plan, roles)):
         return Preview(problems=(PASSING,))
-    run = run_on(plan, roles, seen, connect, retry=retry)
+    run = Run(connect=connect, failed=False, executing=True, retry=retry, leftovers=leftovers(plan, roles, seen))
     tasks = [task for role in roles for task in tasks_of(plan, role)]
     # A file that is sent and then moved to its path is shown as one change.
     shown: dict[str, Change] = {}
@@ -265,20 +261,6 @@ def planned_texts(plan: Plan, roles: Sequence[Role]) -> Iterator[TextFile]:
     for role, part in role_parts(plan, roles):
         yield from role.brings(part)
         yield from role.texts(part)
-
-
-def run_on(
-    plan: Plan,
-    roles: Sequence[Role],
-    seen: HostState,
-    connect: Connect,
-    *,
-    failed: bool = False,
-    executing: bool = True,
-    retry: bool = False,
-) -> Run:
-    """Return the input of roles for a run on a host in this state."""
-    return Run(connect=connect, failed=failed, executing=executing, retry=retry, leftovers=leftovers(plan, roles, seen))
 
 
 T = TypeVar("T")
