@@ -180,7 +180,7 @@ class PendingRun:
 
 def run_up(run: UpOptions) -> None:
     """Change the rigs to match their plans. End the program if some are not up to date."""
-    run = _with_saved_diff(run)
+    run = _with_saved_diff(replace(run, inventory=inventory_path(run.inventory)))
     if run.verbose and is_quiet():
         raise click.UsageError("-q prints less and -v prints more; leave out one")
     if run.dry_run:

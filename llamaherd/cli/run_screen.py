@@ -6,34 +6,23 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from llamaherd.cli.common import echo
+from llamaherd.cli.common import echo, is_quiet
+from llamaherd.cli.rigs import sent_size, thing
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.signals import END_SIGNALS
 from llamaherd.inventory.schema import Rig
-from llamaherd.plan import Plan
-
-if TYPE_CHECKING:
-    from llamaherd.deploy.run import RunOptions, RunResult
-
-
-from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import field
-from time import monotonic
-from typing import TYPE_CHECKING
-
-from llamaherd.cli.common import is_quiet
-from llamaherd.cli.rigs import sent_size, thing
 from llamaherd.layout import APT_LOG
 from llamaherd.onhost.log_reason import find_reason
 from llamaherd.onhost.servers import FailedSwitch
-from llamaherd.plan import InstancePlan
+from llamaherd.plan import InstancePlan, Plan
 from llamaherd.plan.instance import planned_task
 from llamaherd.role.changes import Change
 from llamaherd.text.numbers import show_seconds
@@ -42,8 +31,8 @@ from llamaherd.text.terminal import one_line
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from llamaherd.deploy.run import RunOptions, RunResult
     from llamaherd.deploy.run_state import Failure
-
 
 LONG_STEP = 2.0
 """Seconds from which on a step is shown with its time once it has ended."""
@@ -282,13 +271,13 @@ def print_done(
 
 
 def print_applied(
-    run: ScreenedRun, planned: Mapping[str, tuple[Rig, Plan]], paused: Mapping[str, Container[str]]
+    run: RunResult, planned: Mapping[str, tuple[Rig, Plan]], paused: Mapping[str, Container[str]]
 ) -> None:
     """Print the rigs that are up to date after a run. `paused` contains the names of instances by rig."""
     for name, (rig, plan) in planned.items():
         if name not in run.failed:
-            speeds, downtimes = run.result.speeds.get(name, {}), run.result.downtimes.get(name, {})
-            print_done(name, rig, plan, run.screen.seconds(name), speeds, paused.get(name, ()), downtimes)
+            speeds, downtimes = run.speeds.get(name, {}), run.downtimes.get(name, {})
+            print_done(name, rig, plan, run.seconds[name], speeds, paused.get(name, ()), downtimes)
 
 
 def marks() -> tuple[str, str]:
@@ -296,25 +285,12 @@ def marks() -> tuple[str, str]:
     return ("✓", "✗") if (sys.stdout.encoding or "").lower().startswith("utf") else ("ok", "FAILED")
 
 
-@dataclass(frozen=True)
-class ScreenedRun:
-    """A run that has ended: its result, and the screen that measured its time."""
-
-    result: RunResult
-    screen: RunScreen
-
-    @property
-    def failed(self) -> tuple[str, ...]:
-        """Return the rigs that failed."""
-        return self.result.failed
-
-
 def run_screened(
     planned: Mapping[str, tuple[Rig, Plan]],
     path: Path,
     options: RunOptions,
     unreached: Mapping[str, str] = MappingProxyType({}),
-) -> ScreenedRun:
+) -> RunResult:
     """Apply plans to their hosts, and show that on the screen. pyinfra's own lines are not shown."""
     from llamaherd.deploy.run import deploy_on, load_pyinfra
 
@@ -322,10 +298,10 @@ def run_screened(
     load_pyinfra()  # before the screen starts a thread
     with run_screen(planned) as screen:
         result = deploy_on(screen, planned, path, unreached, options)
-    return ScreenedRun(result, screen)
+    return replace(result, seconds={rig: screen.seconds(rig) for rig in planned})
 
 
-def run_screened_within(planned: Mapping[str, tuple[Rig, Plan]], path: Path, options: RunOptions) -> ScreenedRun:
+def run_screened_within(planned: Mapping[str, tuple[Rig, Plan]], path: Path, options: RunOptions) -> RunResult:
     """Apply plans as `run_screened` does, in a command that goes on after it with its own handlers of signals."""
     handlers = {each: signal.getsignal(each) for each in END_SIGNALS}
     try:
@@ -341,15 +317,15 @@ def hide_progress(*, verbose: bool) -> None:
         os.environ.setdefault("PYINFRA_PROGRESS", "off")
 
 
-def print_failures(run: ScreenedRun, fix: str = "") -> None:
+def print_failures(run: RunResult, fix: str = "") -> None:
     """Print why rigs failed. `fix` is as for `failure_lines`."""
     for name in run.failed:
-        failures = run.result.failures.get(name, ())
+        failures = run.failures.get(name, ())
         for line in (line for failure in failures for line in failure_lines(name, failure, fix)):
             echo(line, err=True)
         if not failures:
             # An operation of a fleet's own role, or pyinfra itself.
-            printed = printed_of(name, run.result.output)
+            printed = printed_of(name, run.output)
             if printed:
                 echo(printed, err=True)
             why = "the reason is above" if printed else "the run has printed no reason"

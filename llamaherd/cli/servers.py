@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -29,6 +30,14 @@ class ControlOptions:
     began: datetime = field(default_factory=datetime.now)
 
 
+def _control_command(function: Callable[..., None]) -> click.Command:
+    """Return the command of a function, with the argument and the options of commands that control servers."""
+    command: Callable[..., Any] = click.pass_obj(function)
+    for add in (json_option, inventory_option, lock_wait_option, servers_argument):
+        command = add(command)
+    return click.command()(command)
+
+
 def run(options: ControlOptions) -> None:
     """Run a command that stops or starts servers."""
     from llamaherd.cli.control import control_servers  # late: the help needs none of it
@@ -36,12 +45,7 @@ def run(options: ControlOptions) -> None:
     control_servers(options)
 
 
-@click.command()
-@servers_argument
-@lock_wait_option
-@inventory_option
-@json_option
-@click.pass_obj
+@_control_command
 def stop(inventory: Path | None, target: str | None, lock_wait: int, as_json: bool) -> None:
     """Stop a server, or all servers of a rig.
 
@@ -59,12 +63,7 @@ def stop(inventory: Path | None, target: str | None, lock_wait: int, as_json: bo
     run(ControlOptions("stop", inventory, target, lock_wait, as_json))
 
 
-@click.command()
-@servers_argument
-@lock_wait_option
-@inventory_option
-@json_option
-@click.pass_obj
+@_control_command
 def start(inventory: Path | None, target: str | None, lock_wait: int, as_json: bool) -> None:
     """Start a server, or all servers of a rig.
 
@@ -82,12 +81,7 @@ def start(inventory: Path | None, target: str | None, lock_wait: int, as_json: b
     run(ControlOptions("start", inventory, target, lock_wait, as_json))
 
 
-@click.command()
-@servers_argument
-@lock_wait_option
-@inventory_option
-@json_option
-@click.pass_obj
+@_control_command
 def restart(inventory: Path | None, target: str | None, lock_wait: int, as_json: bool) -> None:
     """Restart a server, or all servers of a rig.
 
@@ -178,12 +172,7 @@ def pause(
     run(ControlOptions("pause", inventory, target, lock_wait, as_json, seconds))
 
 
-@click.command()
-@servers_argument
-@lock_wait_option
-@inventory_option
-@json_option
-@click.pass_obj
+@_control_command
 def resume(inventory: Path | None, target: str | None, lock_wait: int, as_json: bool) -> None:
     """End the pause of a server, or of all servers of a rig.
 

@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -93,16 +93,6 @@ def rig_hosts(
     ]
 
 
-@contextmanager
-def prepared_hosts(hosts: list[RigHost]) -> Iterator[None]:
-    """Make `inventory.py` return these hosts while the context is open."""
-    token = _prepared.set(hosts)
-    try:
-        yield
-    finally:
-        _prepared.reset(token)
-
-
 def end_on_signals() -> None:
     """Make Ctrl-C and other signals that end a program end this one at once, except signals that are ignored."""
     for ending in END_SIGNALS:
@@ -174,7 +164,8 @@ def load_pyinfra() -> None:
 class RunResult:
     """What a run has brought about: the rigs that failed, in their order, why, and how fast started servers are.
 
-    `downtimes` are the seconds for which restarted servers were down, by rig and service.
+    `downtimes` are the seconds for which restarted servers were down, by rig and service. `seconds` is how long the run
+    took, by rig, where a screen has measured that.
     `output` is what pyinfra has printed, where that was not shown.
     """
 
@@ -183,6 +174,7 @@ class RunResult:
     speeds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     downtimes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     output: str = ""
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def deploy_on(
@@ -247,13 +239,13 @@ def run_pyinfra(hosts: list[RigHost], *arguments: str) -> NoReturn:
     # At its import, pyinfra's command replaces functions of the standard library by those of gevent.
     from pyinfra_cli.main import main
 
-    argv = sys.argv
+    argv, token = sys.argv, _prepared.set(hosts)
     # A config.py in the current folder is not part of the fleet.
     sys.argv = ["pyinfra", str(ROOT / "inventory.py"), *arguments, "--config", os.devnull]
     try:
-        with prepared_hosts(hosts):
-            main()
+        main()
     finally:
+        _prepared.reset(token)
         sys.argv = argv
         for handler in tuple(logger.handlers):
             logger.removeHandler(handler)  # each run adds one: with two, each line is printed twice

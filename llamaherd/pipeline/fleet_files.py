@@ -235,26 +235,30 @@ def survey_fleet(
     )
     folder, of_fleet = files[0].parent.resolve(), read.of_fleet
     read_well: list[tuple[Rig, Document]] = []
-    for document in read.documents:
+    for each in read.documents:
         try:
-            whole = inherited(document, read.others, read.defaults)
+            whole = inherited(each, read.others, read.defaults)
             whole = edit(whole) if edit else whole
             rig = with_built(with_hashes(_parse_rig(whole), lock, folder), lock, folder)
         except InventoryError as error:
             findings.extend(error.findings)
             continue
-        findings.extend(_among_rigs(rig, document, rigs))
+        findings.extend(_among_rigs(rig, each, rigs))
         rigs[rig.rig] = rig
         wholes[rig.rig] = whole
         read_well.append((rig, whole))
     readable = _readable(read.siblings, read.others, read.defaults)
     declared = {name: with_hashes(rig, lock, folder) for name, rig in readable} | rigs
-    keys = _server_keys(of_fleet, declared)
+    # Servers whose rigs declare no key have it in the folder of the fleet's file.
+    document = of_fleet.document
+    keys = server_keys(of_fleet.declared, declared, document.file.resolve().parent) if document else ()
     around = {name: with_server_keys(rig, keys) for name, rig in declared.items()}
     facts: dict[str, RigFacts] = {}
     for rig, whole in read_well:
         local = local_headers(rig, lock)
-        findings.extend(_unreadable_models(whole, local.faults))
+        for name, fault in local.faults.items():  # no engine would load these files either
+            place = whole.value(("models", name, "file"))
+            findings.append(NOT_SIZED.at(place, f"model `{name}` cannot be sized: {fault}", "name a GGUF file"))
         facts[rig.rig] = locked_facts(with_server_keys(rig, keys), lock, local.headers)
         subject = RigContext(facts[rig.rig], whole, around, frozenset(read.others), *of_fleet.known)
         findings.extend(finding for check in CHECKS for finding in check(subject))
@@ -304,12 +308,6 @@ def _read_folder(files: Sequence[Path], findings: list[Finding], read: Read = re
     )
     others = {str(document.data.get("rig")): document for document in reversed([*documents, *siblings])}
     return _Folder(documents, defaults, of_fleet, siblings, others)
-
-
-def _server_keys(of_fleet: FleetSurvey, rigs: Mapping[str, Rig]) -> tuple[ServerKey, ...]:
-    """Return the keys of servers whose rigs declare none: they are in the folder of the fleet's file."""
-    document = of_fleet.document
-    return server_keys(of_fleet.declared, rigs, document.file.resolve().parent) if document else ()
 
 
 def _read_document(file: Path, findings: list[Finding], read: Read) -> Document | None:
@@ -367,13 +365,6 @@ def locked_facts(rig: Rig, lock: Lock | None, unlocked: Mapping[str, Header] = M
     projectors = {name: size for name, model in models if (size := lock.projector_size(model))}
     shapes = {name: shape for name, model in models if (shape := lock.shape(model))}
     return rig_facts(rig, {**unlocked, **headers}, projectors, shapes)
-
-
-def _unreadable_models(document: Document, faults: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the findings of files that no engine would load either."""
-    for name, fault in faults.items():
-        place = document.value(("models", name, "file"))
-        yield NOT_SIZED.at(place, f"model `{name}` cannot be sized: {fault}", "name a GGUF file")
 
 
 def _among_rigs(rig: Rig, document: Document, rigs: Mapping[str, Rig]) -> Iterator[Finding]:

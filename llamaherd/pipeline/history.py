@@ -140,7 +140,8 @@ def merged_plan(past: Past, plan: Plan, running: Mapping[str, str]) -> Plan:
     only = plan.only
     if only is None:
         return plan
-    before = past.newest_plan or _nothing(plan)
+    nothing = dict.fromkeys(_EMPTY, ()) | dict.fromkeys(_NONE) | {"parts": {}, "only": Only()}
+    before = past.newest_plan or plan.model_copy(update=nothing)
     update: dict[str, Any] = {name: getattr(plan, name) for name in only.fields}
     update["parts"] = before.parts | {role: plan.parts[role] for role in only.roles if role in plan.parts}
     update["only"] = _both_parts(before.only, only) if before.only else None
@@ -163,12 +164,6 @@ def merged_plan(past: Past, plan: Plan, running: Mapping[str, str]) -> Plan:
         ),
     }
     return before.model_copy(update=update)
-
-
-def _nothing(plan: Plan) -> Plan:
-    """Return an empty plan of the same host."""
-    nothing = dict.fromkeys(_EMPTY, ()) | dict.fromkeys(_NONE)
-    return plan.model_copy(update=nothing | {"parts": {}, "only": Only()})
 
 
 def _both_parts(one: Only, other: Only) -> Only:

@@ -250,17 +250,11 @@ def _preview_part(
     notes = (
         () if changes or kept_from else tuple(note for task in tasks if task.notes for note in task.notes(seen, run))
     )
-    there = (file for file in planned_texts(plan, roles) if file.path in seen.files)
-    stale = tuple(file for file in there if text_differs(file, seen))
+    # Files whose text is planned and contains no secret.
+    texts = (file for role, part in role_parts(plan, roles) for file in (*role.brings(part), *role.texts(part)))
+    stale = tuple(file for file in texts if file.path in seen.files and text_differs(file, seen))
     paused = frozenset(each.name for each in plan.instances if seen.pause_left(each.service) is not None)
     return Preview(changes, notes, tuple(kept_from), stale=stale, paused=paused)
-
-
-def planned_texts(plan: Plan, roles: Sequence[Role]) -> Iterator[TextFile]:
-    """Yield the files whose text is planned and contains no secret."""
-    for role, part in role_parts(plan, roles):
-        yield from role.brings(part)
-        yield from role.texts(part)
 
 
 T = TypeVar("T")

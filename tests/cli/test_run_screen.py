@@ -10,7 +10,6 @@ from rich.console import Console
 
 from llamaherd.cli.run_screen import (
     RunScreen,
-    ScreenedRun,
     failure_lines,
     live_lines,
     next_command,
@@ -239,8 +238,7 @@ def test_a_failure_ends_in_four_lines(failure: Failure, lines: list[str]) -> Non
 def test_a_failure_that_was_not_noted_refers_to_what_is_printed(
     output: str, lines: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    screen, _, _ = played(details=False)
-    print_failures(ScreenedRun(RunResult(("attic",), output=output), screen))
+    print_failures(RunResult(("attic",), output=output))
     assert [line.strip() for line in capsys.readouterr().err.splitlines()] == lines
 
 
