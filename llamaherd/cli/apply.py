@@ -263,7 +263,8 @@ def _preview_rigs(run: UpOptions) -> PendingRun:
             progress(f"{name}: {note}")
         if each.as_planned:
             echo(f"{name}: up to date, nothing to do")
-            _settle(run, each, *planned[name])
+            if each.unsettled and not planned[name][1].only:
+                _settle(run, each, *planned[name])
         elif each.changes and (disturbs or not is_quiet()):
             print_changes(name, each, causes.get(name, ()), verbose=run.verbose > 0)
         if not is_quiet():
@@ -278,8 +279,6 @@ def _preview_rigs(run: UpOptions) -> PendingRun:
 
 def _settle(run: UpOptions, found: Preview, rig: Rig, plan: Plan) -> None:
     """Store on a host that is up to date that an earlier failure or interruption is over."""
-    if not found.unsettled or plan.only:
-        return
     at = datetime.now(UTC).isoformat(timespec="seconds")
     try:
         settle(rig, plan, found.unsettled, origin(inventory_path(run.inventory)), at)

@@ -78,11 +78,6 @@ class FleetSurvey:
     document: Document | None
     findings: tuple[Finding, ...] = ()
 
-    @property
-    def known(self) -> tuple[FleetFile | None, bool]:
-        """The content, and whether it is known that there is no other."""
-        return self.declared, not self.findings
-
 
 NO_FLEET_FILE = FleetSurvey(None, None)
 
@@ -260,7 +255,9 @@ def survey_fleet(
             place = whole.value(("models", name, "file"))
             findings.append(NOT_SIZED.at(place, f"model `{name}` cannot be sized: {fault}", "name a GGUF file"))
         facts[rig.rig] = locked_facts(with_server_keys(rig, keys), lock, local.headers)
-        subject = RigContext(facts[rig.rig], whole, around, frozenset(read.others), *of_fleet.known)
+        subject = RigContext(
+            facts[rig.rig], whole, around, frozenset(read.others), of_fleet.declared, not of_fleet.findings
+        )
         findings.extend(finding for check in CHECKS for finding in check(subject))
         findings.extend(absent_files(rig, whole, "error" if deploying else "warning"))
         findings.extend(guessed_keys(rig, whole))

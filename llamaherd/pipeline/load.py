@@ -218,7 +218,8 @@ def plans(
     chosen = _chosen_files(surveyed, rigs)
     doubtful([finding for finding in checked if finding.place.file in chosen])
     others = (*surveyed.findings[len(checked) :], *stale)
-    of_run([finding for finding in others if finding.place.file in chosen])
+    if found := [finding for finding in others if finding.place.file in chosen]:
+        of_run(found)
     return planned
 
 

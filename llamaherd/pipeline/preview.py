@@ -112,6 +112,11 @@ def _disk_rows(
         yield PreflightRow(disk_row(each.folder), f"{show_size(each.free)} free", to_come)
 
 
+def unreachable_host(rig: str, message: str, help_: str) -> Preflight:
+    """Return the table of a host that could not be inspected."""
+    return Preflight(rig, (PreflightRow("host", "unreachable", "", "refused", message, help_),))
+
+
 def table_lines(rows: Sequence[PreflightRow]) -> list[str]:
     """Return a table as plain text."""
     cells = [("", "found", "wanted", ""), *((row.what, row.found, row.wanted, row.verdict) for row in rows)]
@@ -141,8 +146,7 @@ def run_preflight(plan: Plan, roles: Sequence[Role], remote: Remote) -> Prefligh
     except NoPythonError:
         return Preflight(plan.rig, (python_row(),))
     except RemoteError as error:
-        row = PreflightRow("host", "unreachable", "", "refused", error.message, error.help)
-        return Preflight(plan.rig, (row,))
+        return unreachable_host(plan.rig, error.message, error.help)
     return survey_host(plan, seen, roles, local_sizes(files_to_send(plan, seen, roles)))
 
 
