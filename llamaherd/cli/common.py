@@ -263,8 +263,8 @@ def report(line: str) -> None:
     echo(line, err=True)
 
 
-def fitted(text: str, width: int | None, further: int = 4) -> Iterator[str]:
-    """Yield the lines of a text. Lines wider than `width` are wrapped between words, and indented `further`."""
+def fitted(text: str, width: int | None) -> Iterator[str]:
+    """Yield the lines of a text. Lines wider than `width` are wrapped between words, and indented by four more."""
     for line in text.split("\n"):
         if width is None or len(line.encode()) <= width:
             yield line
@@ -274,7 +274,7 @@ def fitted(text: str, width: int | None, further: int = 4) -> Iterator[str]:
         rest = line.lstrip(" ")
         indent = min(len(line) - len(rest), width // 2)
         first, *words = rest.split(" ")
-        yield from wrapped([(" " * indent + first, None), *((word, None) for word in words)], width, indent + further)
+        yield from wrapped([(" " * indent + first, None), *((word, None) for word in words)], width, indent + 4)
 
 
 def progress(text: str) -> None:
