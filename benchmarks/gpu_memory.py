@@ -38,7 +38,7 @@ from llamaherd.memory.instances import placement
 from llamaherd.memory.placement import Placement
 from llamaherd.pipeline import engine_estimate
 from llamaherd.plan import Holds, InstancePlan, ModelFile, ModelPlan
-from llamaherd.plan.estimate import place_memory
+from llamaherd.plan.devices import place_memory
 from llamaherd.scaffold import plain_name
 from roles.serve.plan import plan_instance
 from tests.support.gguf_files import write

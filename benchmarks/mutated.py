@@ -18,8 +18,7 @@ from typing import TypeVar
 from rich.console import Console
 
 from llamaherd import lock
-from llamaherd.cli.preflight import print_preflight
-from llamaherd.cli.verification import print_report
+from llamaherd.cli.verification import print_preflight, print_report
 from llamaherd.diagnostics.findings import Finding, UserError, to_print
 from llamaherd.gguf.header import Header
 from llamaherd.gguf.parse import GgufError

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from benchmarks.mutated import TOLD, printed, printed_as, refused, written
 from llamaherd.cli.herd import main as herd
-from llamaherd.cli.report import print_page
+from llamaherd.cli.report_output import print_page
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet import gateway_snapshot as gateway
 from llamaherd.fleet.gateway_snapshot import gateway_lines
@@ -32,9 +32,9 @@ from llamaherd.onhost.releases import Stored, StoredRelease
 from llamaherd.onhost.status import HostStatus
 from llamaherd.onhost.unused import Things
 from llamaherd.pipeline import diff
+from llamaherd.pipeline.history import past_of
 from llamaherd.pipeline.inspection import state_of
 from llamaherd.pipeline.preview import preview_changes
-from llamaherd.pipeline.release import past_of
 from llamaherd.store.unused import items_of_host
 from roles import ROLES
 from tests.support.examples import EXAMPLES, fleet, planned

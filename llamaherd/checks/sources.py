@@ -14,7 +14,7 @@ from llamaherd.inventory.exact_edits import value_edit
 from llamaherd.inventory.schema import Card, Engine, Model, Rig
 from llamaherd.inventory.schema.software import UPSTREAM
 from llamaherd.inventory.suggestions import is_same_value, quant_of_bits
-from llamaherd.reference.images import exists, same_tag
+from llamaherd.reference.releases import is_published_tag, same_tag
 from llamaherd.reference.toolchains import BLACKWELL
 from llamaherd.text.quoting import yaml_value
 
@@ -371,7 +371,7 @@ def check_image_tags(subject: RigContext) -> Iterator[Finding]:
     """Report tags of images that do not exist."""
     for name, engine in subject.rig.engines.items():
         tag = re.search(r":([^:/@]+)$", (engine.image or "").split("@")[0])
-        if engine.image and tag and untagged(engine.image) == LLAMA_CPP and not exists(tag[1]):
+        if engine.image and tag and untagged(engine.image) == LLAMA_CPP and not is_published_tag(tag[1]):
             message = f"`{LLAMA_CPP}` has no tag `{tag[1]}`"
             help_ = f"did you mean `image: {LLAMA_CPP}:{same_tag(tag[1])}`?"
             yield NO_TAG.at(subject.document.value(("engines", name, "image")), message, help_)

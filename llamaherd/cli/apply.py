@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,23 +21,25 @@ from llamaherd.cli.common import (
     print_findings,
     progress,
     read_or_exit,
+    report,
 )
 from llamaherd.cli.preview import CHANGES, PlanOptions, read_saved_or_exit, require_saved_or_exit, run_plan
 from llamaherd.cli.rigs import (
+    inspecting_or_exit,
     plans_or_exit,
-    previews_or_exit,
     print_changes,
     print_left_out,
     print_problems,
     roles_or_exit,
 )
-from llamaherd.cli.run_screen import hide_progress, next_command, print_done, print_failures, run_screened
+from llamaherd.cli.run_screen import hide_progress, next_command, print_applied, print_failures, run_screened
 from llamaherd.deploy.origin import origin
 from llamaherd.deploy.proposals import proposed_changes
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
 from llamaherd.fleet.gateway import declared_gateway, wake_rigs
 from llamaherd.host.remote import RemoteError
 from llamaherd.inventory.schema import Rig
+from llamaherd.layout import LOCK_WAIT
 from llamaherd.lock import Lock, LockError, lock_held, write_lock
 from llamaherd.lock.resolver import lock_missing
 from llamaherd.pipeline.diff import SavedDiff
@@ -47,12 +49,85 @@ from llamaherd.pipeline.inspection import program_for
 from llamaherd.pipeline.load import declared, inventory_folder, inventory_path, lock_path, missing_names, read_lock
 from llamaherd.pipeline.preview import Hosts, Preview
 from llamaherd.pipeline.rules import UNKNOWN_RIG
-from llamaherd.pipeline.waves import Pace, halt, waves
 from llamaherd.plan import Plan
 from llamaherd.text.numbers import show_size
 
 if TYPE_CHECKING:
     from llamaherd.deploy.run import RunOptions
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How many rigs are changed at once: `canary` first and alone, then at most `most` each time; else all of them."""
+
+    canary: str | None = None
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Rigs that are changed at once: the `number`-th of `of` such steps."""
+
+    rigs: tuple[str, ...]
+    number: int
+    of: int
+    canary: bool = False
+
+    @property
+    def last(self) -> bool:
+        """Return whether it is the last wave."""
+        return self.number == self.of
+
+    def __str__(self) -> str:
+        what = ", the canary" if self.canary else ""
+        return f"Wave {self.number} of {self.of}{what}: {', '.join(self.rigs)}"
+
+
+def waves(rigs: Sequence[str], pace: Pace, apart: Sequence[Collection[str]] = ()) -> tuple[Wave, ...]:
+    """Return the waves of these rigs, each rig in the earliest wave that it can be in.
+
+    A canary comes first. No two rigs of a group in `apart`, which back each other up, are in one wave.
+    """
+    canary = [name for name in rigs if name == pace.canary]
+    others = [name for name in rigs if name != pace.canary]
+    steps: list[list[str]] = []
+    for name in others:
+        alone = {each for group in apart if name in group for each in group}
+        room = (step for step in steps if len(step) < (pace.most or len(others)) and alone.isdisjoint(step))
+        step = next(room, None)
+        if step is None:
+            steps.append([name])
+        else:
+            step.append(name)
+    steps = [canary, *steps] if canary else steps
+    return tuple(
+        Wave(tuple(step), number, len(steps), canary=step is canary) for number, step in enumerate(steps, start=1)
+    )
+
+
+@dataclass(frozen=True)
+class Halt:
+    """Why a run halts: rigs that failed, and rigs that do not match their plan; and the rigs that it leaves alone."""
+
+    failed: tuple[str, ...]
+    unplanned: tuple[str, ...]
+    left: tuple[str, ...]
+
+    def __str__(self) -> str:
+        why = [f"{_all_of(self.failed)} failed"] if self.failed else []
+        if self.unplanned:
+            why.append(f"{_all_of(self.unplanned)} {'does' if len(self.unplanned) == 1 else 'do'} not match the plan")
+        return f"left alone, as {' and '.join(why)}: {', '.join(self.left)}"
+
+
+def _all_of(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def halt(all_waves: Sequence[Wave], ended: Wave, failed: Sequence[str], unplanned: Sequence[str]) -> Halt | None:
+    """Return why no wave begins after the one that has `ended`; None if the next one may begin or none is left."""
+    left = tuple(name for wave in all_waves if wave.number > ended.number for name in wave.rigs)
+    return Halt(tuple(failed), tuple(unplanned), left) if left and (failed or unplanned) else None
 
 
 DISTURBING = frozenset({"restart", "stop", "remove", "reboot"})
@@ -68,15 +143,15 @@ class UpOptions:
 
     inventory: Path | None
     rigs: tuple[str, ...]
-    only: tuple[str, ...]
-    canary: str | None
-    waves: int | None
-    plan_file: Path | None
-    yes: bool
-    locked: bool
-    retry: bool
-    lock_wait: int
-    verbose: int
+    only: tuple[str, ...] = ()
+    canary: str | None = None
+    waves: int | None = None
+    plan_file: Path | None = None
+    yes: bool = False
+    locked: bool = False
+    retry: bool = False
+    lock_wait: int = LOCK_WAIT
+    verbose: int = 0
     dry_run: bool = False
     saved: SavedDiff | None = None
 
@@ -104,7 +179,7 @@ class PendingRun:
 
 def run_up(run: UpOptions) -> None:
     """Change the rigs to match their plans. End the program if some are not up to date."""
-    run = _with_saved_diff(run)
+    run = _with_saved_diff(replace(run, inventory=inventory_path(run.inventory)))
     if run.verbose and is_quiet():
         raise click.UsageError("-q prints less and -v prints more; leave out one")
     if run.dry_run:
@@ -127,18 +202,8 @@ def _show_changes(run: UpOptions) -> None:
     """Print the changes as `herd plan` does. End the program with 1 on a problem."""
     if run.plan_file:
         raise click.UsageError("--plan applies saved changes; leave it out, or --dry-run")
-    options = PlanOptions(
-        inventory=run.inventory,
-        rigs=run.rigs,
-        as_json=False,
-        only=run.only,
-        save=None,
-        metrics=None,
-        tell=False,
-        verbose=run.verbose > 0,
-    )
     try:
-        run_plan(options)
+        run_plan(PlanOptions(run.inventory, run.rigs, only=run.only, verbose=run.verbose > 0))
     except SystemExit as ended:
         if ended.code != CHANGES:
             raise
@@ -181,20 +246,24 @@ def _preview_rigs(run: UpOptions) -> PendingRun:
 
     End the program if a saved plan no longer applies, or the user does not confirm the changes.
     """
-    planned, found = previews_or_exit(
-        run.inventory, run.rigs, retry=run.retry, check_rigs=run.check_canary, only=run.only, create_keys=True
-    )
+    roles, folder = roles_or_exit(run.inventory), inventory_folder(inventory_path(run.inventory))
+    with inspecting_or_exit(run.inventory, run.rigs, check_rigs=run.check_canary, only=run.only, create_keys=True) as (
+        planned,
+        hosts,
+    ):
+        found = hosts.outlooks(planned, roles, retry=run.retry, folder=folder)
     found = woken_previews(run.inventory, planned, found, retry=run.retry)
     if run.saved and run.plan_file:
         require_saved_or_exit(run.plan_file, run.saved, planned, found)
-    causes = query_causes(planned, found, roles_or_exit(run.inventory))
+    causes = query_causes(planned, found, roles)
     disturbs = any(change.action in DISTURBING for each in found.values() for change in each.changes)
     for name, each in found.items():
         for note in each.notes:
             progress(f"{name}: {note}")
         if each.as_planned:
             echo(f"{name}: up to date, nothing to do")
-            _settle(run, each, *planned[name])
+            if each.unsettled and not planned[name][1].only:
+                _settle(run, each, *planned[name])
         elif each.changes and (disturbs or not is_quiet()):
             print_changes(name, each, causes.get(name, ()), verbose=run.verbose > 0)
         if not is_quiet():
@@ -209,8 +278,6 @@ def _preview_rigs(run: UpOptions) -> PendingRun:
 
 def _settle(run: UpOptions, found: Preview, rig: Rig, plan: Plan) -> None:
     """Store on a host that is up to date that an earlier failure or interruption is over."""
-    if not found.unsettled or plan.only:
-        return
     at = datetime.now(UTC).isoformat(timespec="seconds")
     try:
         settle(rig, plan, found.unsettled, origin(inventory_path(run.inventory)), at)
@@ -255,12 +322,7 @@ def _apply_wave(
 
         return deploy(planned, path, run.verbose - 1, pending.unreached, options)
     ended = run_screened(planned, path, options, pending.unreached)
-    speeds = ended.result.speeds
-    for name, (rig, plan) in planned.items():
-        if name not in ended.failed:
-            seconds, paused = ended.screen.seconds(name), pending.paused.get(name, ())
-            downtimes = ended.result.downtimes.get(name, {})
-            print_done(name, rig, plan, seconds, speeds.get(name, {}), paused, downtimes)
+    print_applied(ended, planned, pending.paused)
     print_failures(ended)
     return ended.failed
 
@@ -301,7 +363,7 @@ def lock_new_names(
     read_or_exit(lambda: check_rigs(choose_rigs(fleet, rigs, path).rigs))
     target = lock_path(path)
     try:
-        with lock_held(target, lambda line: echo(line, err=True)):
+        with lock_held(target, report):
             _lock(path, target, rigs)
     except InventoryError:
         return
@@ -370,7 +432,7 @@ def woken_previews(
     except (InventoryError, UserError) as error:
         echo(f"{' and '.join(silent)} cannot be woken: {error}", err=True)
         return dict(found)
-    woken = wake_rigs(gateways, silent, partial(echo, err=True))
+    woken = wake_rigs(gateways, silent, report)
     again = {name: planned[name] for name in planned if name in woken}
     if not again:
         return dict(found)

@@ -21,6 +21,7 @@ from llamaherd.cli.common import (
     UNUSABLE,
     counted,
     echo,
+    exit_on_error,
     fail,
     hint_after_interrupt,
     inventory_option,
@@ -195,10 +196,8 @@ def bench(inventory: Path | None, /, **options: Any) -> None:
         options["rig"], options["instance"] = split_words(inventory, options["rig"], options["instance"])
     run = BenchOptions(inventory, **options)
     run.check()
-    try:
+    with exit_on_error(UNUSABLE):
         selection = run.selection()
-    except UserError as error:
-        fail(error, UNUSABLE)
     if run.file:
         import_results(run.file, run)
     elif run.url:
@@ -209,12 +208,10 @@ def bench(inventory: Path | None, /, **options: Any) -> None:
 
 def import_results(file: Path, run: BenchOptions) -> None:
     """Store each result of a file of another program, and print where. End the program if it cannot be read."""
-    try:
+    with exit_on_error(UNUSABLE):
         where = _imported_place(run.place)
         found = [each.model_copy(update=where) for each in read_results(file)]
         paths = [write_result(run.results, each) for each in found]
-    except UserError as error:
-        fail(error, UNUSABLE)
     if run.as_json:
         print_envelope(Envelope(True, data={"kept": [str(path) for path in paths]}))
         return

@@ -10,7 +10,6 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -21,7 +20,7 @@ from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, fail, print_fi
 from llamaherd.cli.diagnosis import Inventory, check_controller, examine_without_plan
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.protocol import query_host
-from llamaherd.host.remote import AT_ONCE, Remote, RemoteError, as_they_come
+from llamaherd.host.remote import Remote, RemoteError, query_all
 from llamaherd.inventory.api_keys import KEYS
 from llamaherd.inventory.file_writer import write_atomically
 from llamaherd.inventory.schema import Rig
@@ -61,7 +60,7 @@ def write_bundle(inventory: Path | None, names: tuple[str, ...], output: Path, *
         print_findings(error.findings)
         sys.exit(UNUSABLE)
     echo(f"--> Inspecting {counted(len(fleet.rigs), 'host')}...", err=True)
-    hosts = _inspect_all(fleet)
+    hosts = query_all(fleet.rigs, partial(_inspect, fleet))
     documents = _documents(fleet)
     files = {
         "versions.txt": _versions(),
@@ -84,16 +83,6 @@ def write_bundle(inventory: Path | None, names: tuple[str, ...], output: Path, *
 
 Host = Examined | RemoteError | tuple[object, Examined]
 """A host without a plan, one that could not be inspected, or its inspection and its diagnoses."""
-
-
-def _inspect_all(fleet: Inventory) -> dict[str, Host]:
-    pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(fleet.rigs))))
-    try:
-        begun = {name: pool.submit(partial(_inspect, fleet, rig)) for name, rig in fleet.rigs.items()}
-        found = dict(as_they_come(begun))
-        return {name: found[name] for name in fleet.rigs}
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # an interrupted command waits for no host
 
 
 def _inspect(fleet: Inventory, rig: Rig) -> Host:

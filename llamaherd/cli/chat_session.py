@@ -1,10 +1,11 @@
-"""Run `herd chat`: one response, or a conversation on the terminal."""
+"""The runs of `herd chat` and `herd open`: a response, a conversation on the terminal, or the page of a server."""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
+import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -12,13 +13,25 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.chat import ChatOptions
-from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, read_or_exit
+from llamaherd.cli.chat import ChatOptions, OpenOptions
+from llamaherd.cli.common import FAILED, UNUSABLE, echo, exit_on_error, fail, read_or_exit
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.targets import Target, find_target
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.fleet.chat import Chat, ChatServer, Message, Reply, chat_server, image_url, user_message
-from llamaherd.inventory.schema import Rig
+from llamaherd.fleet.chat import (
+    Chat,
+    ChatServer,
+    Message,
+    Reply,
+    chat_server,
+    explain_refusal,
+    image_url,
+    require_page,
+    user_message,
+)
+from llamaherd.host.tunnel import Tunnel, is_free, steady_port
+from llamaherd.inventory.schema import LOCAL, Rig
+from llamaherd.measure.client import http_client
 from llamaherd.pipeline.load import inventory_path, plans, rigs
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.text.terminal import streamed
@@ -33,14 +46,12 @@ _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 def run_chat(options: ChatOptions) -> None:
     """Print one response, or chat on the terminal. End the program if that fails."""
     fleet = read_or_exit(lambda: rigs(inventory_path(options.inventory)))
-    try:
+    with exit_on_error(UNUSABLE):
         target, prompt = target_and_prompt(fleet.rigs, options.words)
         prompt = with_piped_text(prompt)
         if prompt is None and (options.as_json or not (sys.stdin and sys.stdin.isatty())):
             raise UserError("there is no prompt", "give it as the last argument, or by a pipe")
         images = [image_url(path) for path in options.images]
-    except UserError as error:
-        fail(error, UNUSABLE)
     server = planned_server(options.inventory, target)
     try:
         with Chat(server) as chat:
@@ -60,10 +71,8 @@ def planned_server(inventory: Path | None, target: Target) -> ChatServer:
     """Return an instance as it is planned. Print the errors of the inventory, or that it serves no chats, and end."""
     path = inventory_path(inventory)
     rig, plan = read_or_exit(lambda: plans(path, all_roles(path), (target.rig,)))[target.rig]
-    try:
+    with exit_on_error(UNUSABLE):
         return chat_server(rig.connect, plan, target.instance)
-    except UserError as error:
-        fail(error, UNUSABLE)
 
 
 def target_and_prompt(fleet: dict[str, Rig], words: tuple[str, ...]) -> tuple[Target, str | None]:
@@ -251,3 +260,42 @@ def line_history() -> Iterator[None]:
         with suppress(OSError):
             readline.write_history_file(file)
             file.chmod(0o600)
+
+
+def run_open(options: OpenOptions) -> None:
+    """Open a server's page, and wait for Ctrl-C. Print errors and end the program if that fails."""
+    fleet = read_or_exit(lambda: rigs(inventory_path(options.inventory)))
+    with exit_on_error(UNUSABLE):
+        target = find_target(fleet.rigs, options.target)
+        if options.port and not is_free(options.port):
+            raise UserError(f"port {options.port} of this machine is in use", "choose another with `--port`")
+    server = planned_server(options.inventory, target)
+    try:
+        _open(server, options)
+    except KeyboardInterrupt:
+        echo("")
+    except UserError as error:
+        fail(error, FAILED)
+
+
+def _open(server: ChatServer, options: OpenOptions) -> None:
+    """Open the page, and wait until the connection ends. Raise UserError."""
+    with Tunnel(server.connect, server.instance.endpoint, options.port or steady_port(server.name)) as tunnel:
+        try:
+            require_page(http_client.Target(tunnel.url, server.key()), server.name)
+        except UserError as error:
+            raise explain_refusal(server, tunnel.failure()) or error from None
+        click.echo(tunnel.url)
+        if key := server.instance.endpoint.key:
+            place = f"in {key.file}" if key.file else f"the value of {key.env}"
+            echo(f"if the page prompts for an API key, it is {place}", err=True)
+        if options.browser and _has_browser():
+            webbrowser.open(tunnel.url)
+        if server.connect.host != LOCAL:
+            echo("Ctrl-C ends the tunnel", err=True)
+            tunnel.keep_open()
+
+
+def _has_browser() -> bool:
+    """Return whether this machine has a screen: a browser for terminals would take the terminal."""
+    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

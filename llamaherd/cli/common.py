@@ -198,6 +198,15 @@ def read_or_exit(read: Callable[[], T]) -> T:
 
 
 @contextmanager
+def exit_on_error(code: int) -> Iterator[None]:
+    """Print a UserError, and end the program with an exit code."""
+    try:
+        yield
+    except UserError as error:
+        fail(error, code)
+
+
+@contextmanager
 def measuring_or_exit() -> Iterator[None]:
     """Run a measurement. Print findings, errors and, on Ctrl-C, how to resume, and end the program."""
     try:
@@ -217,13 +226,9 @@ def hint_after_interrupt(text: str) -> None:
     click.get_current_context().meta[HINT] = text
 
 
-def write_output(path: Path, text: str) -> None:
+def write_output(path: Path, content: str | bytes) -> None:
     """Write an output file of a command in one atomic step. Raise UserError."""
-    write_file(path, text.encode("utf-8", "replace"))
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Write an output file of bytes in one atomic step. Raise UserError."""
+    data = content if isinstance(content, bytes) else content.encode("utf-8", "replace")
     try:
         write_atomically(path, data, 0o644)
     except OSError as error:
@@ -253,8 +258,13 @@ def echo(text: str, *, err: bool = False, fit: bool | None = None) -> None:
     click.echo("\n".join(fitted(plain(text), width)), err=err)
 
 
-def fitted(text: str, width: int | None, further: int = 4) -> Iterator[str]:
-    """Yield the lines of a text. Lines wider than `width` are wrapped between words, and indented `further`."""
+def report(line: str) -> None:
+    """Print on stderr what happens."""
+    echo(line, err=True)
+
+
+def fitted(text: str, width: int | None) -> Iterator[str]:
+    """Yield the lines of a text. Lines wider than `width` are wrapped between words, and indented by four more."""
     for line in text.split("\n"):
         if width is None or len(line.encode()) <= width:
             yield line
@@ -264,7 +274,7 @@ def fitted(text: str, width: int | None, further: int = 4) -> Iterator[str]:
         rest = line.lstrip(" ")
         indent = min(len(line) - len(rest), width // 2)
         first, *words = rest.split(" ")
-        yield from wrapped([(" " * indent + first, None), *((word, None) for word in words)], width, indent + further)
+        yield from wrapped([(" " * indent + first, None), *((word, None) for word in words)], width, indent + 4)
 
 
 def progress(text: str) -> None:

@@ -19,13 +19,14 @@ from llamaherd.cli.common import (
     UNUSABLE,
     confirm_or_exit,
     echo,
-    fail,
+    exit_on_error,
     inventory_option,
     json_option,
     lock_wait_option,
     measuring_or_exit,
     print_findings,
     read_or_exit,
+    report,
     yes_option,
 )
 from llamaherd.cli.envelope import Envelope, print_envelope
@@ -166,19 +167,15 @@ def compare(inventory: Path | None, /, **options: Any) -> None:
         raise click.UsageError("--with and --beside need --run.")
     else:
         results = results_folder(run.path)
-        try:
+        with exit_on_error(UNUSABLE):
             found = compare_results(named_result(run.a, results), named_result(run.b, results))
-        except UserError as error:
-            fail(error, UNUSABLE)
         _print_comparison(found, {}, run)
 
 
 def _measure_both(run: CompareOptions) -> None:
     """Measure both servers and print the comparison. Print errors and end the program if that fails."""
-    try:
+    with exit_on_error(UNUSABLE):
         two = _plan_pair(run)
-    except UserError as error:
-        fail(error, UNUSABLE)
     with measuring_or_exit():
         missing = _to_install(two, run)
         _confirm(two, run, missing)
@@ -243,23 +240,19 @@ def _confirm(two: Pair, run: CompareOptions, missing: Sequence[str]) -> None:
 def _measure(two: Pair, run: CompareOptions) -> tuple[JournalPair, Ended]:
     user, servers = origin(run.path).who, (two.a, two.b)
     stops = () if run.beside else two.declared
-    drain = partial(drained, run.path, two.plan_a, stops, _report)
+    drain = partial(drained, run.path, two.plan_a, stops, report)
     conditions = trial_conditions(run.cells, two.context)
-    with locked_host(two.rig, two.connect, user, _report, run.lock_wait):
+    with locked_host(two.rig, two.connect, user, report, run.lock_wait):
         results = begin_results(two, conditions, token_hex(6), datetime.now(UTC))
         with closing(JournalPair(results_folder(run.path), *results)) as pair:
             if pair.resumed:
-                _report("resuming the previous measurement")
+                report("resuming the previous measurement")
             keys = read_keys(servers)
-            trial = Trial(two.rig, two.connect, servers, stops, run.budget, user, _report, drain, keys)
+            trial = Trial(two.rig, two.connect, servers, stops, run.budget, user, report, drain, keys)
             ended = run_blocks(trial, pair, conditions)
             for file in pair.finish(utc_stamp(datetime.now(UTC))):
-                _report(f"saved to {file}")
+                report(f"saved to {file}")
     return pair, ended
-
-
-def _report(line: str) -> None:
-    echo(line, err=True)
 
 
 def _print_comparison(found: Comparison, more: Mapping[str, str], run: CompareOptions) -> None:

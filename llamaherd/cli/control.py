@@ -9,13 +9,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, read_or_exit
+from llamaherd.cli.common import FAILED, UNUSABLE, echo, exit_on_error, fail, read_or_exit
 from llamaherd.cli.envelope import Envelope, print_envelope
-from llamaherd.cli.rigs import roles_or_exit
+from llamaherd.cli.rigs import quiet_plans
 from llamaherd.cli.servers import ControlOptions
 from llamaherd.cli.targets import find_servers
 from llamaherd.deploy.origin import origin
-from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet.drain import drained_for_change
 from llamaherd.host.protocol import query_verb
 from llamaherd.host.remote import Patience, Remote, RemoteError
@@ -23,7 +22,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.layout import LOCK_WAIT
 from llamaherd.onhost.reservation import RunLockInput
 from llamaherd.onhost.server_control import ControlInput, ControlledServer, ControlResult, ServerResult
-from llamaherd.pipeline.load import inventory_path, plans, rigs
+from llamaherd.pipeline.load import inventory_path, rigs
 from llamaherd.plan import InstancePlan, Plan
 
 _VERBS = {"restart": "start"}
@@ -37,11 +36,9 @@ def control_servers(options: ControlOptions) -> None:
     """Stop or start servers of one rig, and print the results. End the program if one of them failed."""
     path = inventory_path(options.inventory)
     declared = read_or_exit(lambda: rigs(path)).rigs
-    try:
+    with exit_on_error(UNUSABLE):
         targets = find_servers(declared, options.target)
-        rig, plan = _planned(options.inventory, targets[0].rig)
-    except UserError as error:
-        fail(error, UNUSABLE)
+        rig, plan = quiet_plans(options.inventory, (targets[0].rig,))[targets[0].rig]
     chosen = [each for each in plan.instances if each.name in {target.instance for target in targets}]
     try:
         with _drained(path, plan, chosen, options):
@@ -56,12 +53,6 @@ def control_servers(options: ControlOptions) -> None:
     except RemoteError as error:
         fail(error, FAILED)
     _print_results(rig, chosen, result.servers, options)
-
-
-def _planned(inventory: Path | None, rig: str) -> tuple[Rig, Plan]:
-    """Return a rig with its plan. Print findings and end the program. Raise UserError."""
-    roles = roles_or_exit(inventory)
-    return read_or_exit(lambda: plans(inventory_path(inventory), roles, (rig,)))[rig]
 
 
 def control_input(rig: str, chosen: Sequence[InstancePlan], options: ControlOptions, who: str) -> ControlInput:

@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from email.utils import parsedate_to_datetime
@@ -27,7 +26,7 @@ from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, fitted, print_
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.diagnostics.findings import Finding, InventoryError, UserError
 from llamaherd.host.protocol import query_host, query_verb
-from llamaherd.host.remote import AT_ONCE, Remote, RemoteError, as_they_come
+from llamaherd.host.remote import Remote, RemoteError, as_they_come, on_hosts
 from llamaherd.host.ssh import client_version, settings
 from llamaherd.inventory.schema import LOCAL, Connect, Rig
 from llamaherd.lock.apply import NOT_LOCKED
@@ -67,9 +66,7 @@ def diagnose(inventory: Path | None, names: tuple[str, ...], as_json: bool) -> N
         print_findings(error.findings)
         sys.exit(UNUSABLE)
     hosts: dict[str, Examined] = {}
-    pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(fleet.rigs))))
-    try:
-        begun = {name: pool.submit(partial(_examine, fleet, rig)) for name, rig in fleet.rigs.items()}
+    with on_hosts(fleet.rigs, partial(_examine, fleet)) as begun:
         controller = check_controller(fleet)
         if not as_json:
             _print(controller)
@@ -77,8 +74,6 @@ def diagnose(inventory: Path | None, names: tuple[str, ...], as_json: bool) -> N
             hosts[name] = found
             if not as_json:
                 _print(found)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # an interrupted command waits for no host
     examined = [controller, *(hosts[name] for name in fleet.rigs)]
     ok = all(each.ok for each in examined)
     if as_json:
@@ -100,15 +95,14 @@ def _examine(fleet: Inventory, rig: Rig) -> Examined:
     """Return the diagnoses of a host, by one login. Without a plan, its parts are not inspected."""
     try:
         planned = fleet.planned.get(rig.rig)
-        return _with_plan(*planned, fleet.roles) if planned else examine_without_plan(rig)
+        if not planned:
+            return examine_without_plan(rig)
+        began = time.time()
+        document = doctor_request(planned[1], fleet.roles)
+        result = query_host(Remote(rig.connect), program_for(fleet.roles), document, INSPECT_SECONDS)
+        return examine_host(*planned, fleet.roles, result, (began, time.time()))
     except RemoteError as error:
         return unreached(rig.rig, error)
-
-
-def _with_plan(rig: Rig, plan: Plan, roles: Sequence[Role]) -> Examined:
-    began = time.time()
-    result = query_host(Remote(rig.connect), program_for(roles), doctor_request(plan, roles), INSPECT_SECONDS)
-    return examine_host(rig, plan, roles, result, (began, time.time()))
 
 
 def examine_without_plan(rig: Rig) -> Examined:
@@ -174,7 +168,7 @@ def _agent() -> Diagnosis:
         return Diagnosis("ssh agent", "note", "the agent at SSH_AUTH_SOCK does not respond", need)
     if ended.returncode == 0:
         count = len(ended.stdout.splitlines())
-        return Diagnosis("ssh agent", "ok", f"{count} key{'s' if count != 1 else ''}")
+        return Diagnosis("ssh agent", "ok", f"{counted(count, 'key')}")
     if ended.returncode == 1:
         return Diagnosis("ssh agent", "ok", f"no keys; {need}")
     return Diagnosis("ssh agent", "note", "the agent at SSH_AUTH_SOCK does not respond", need)
@@ -260,10 +254,9 @@ class Inventory:
 def _sound(path: Path, planned: Mapping[str, object], warnings: Sequence[Finding]) -> Iterator[Diagnosis]:
     """Yield the state of an inventory without mistakes, and of its lock."""
     command = f"herd -i {path} check"
-    rigs = f"{path}, {len(planned)} rig{'s' if len(planned) != 1 else ''}"
+    rigs = f"{path}, {counted(len(planned), 'rig')}"
     if warnings:
-        count = f"{len(warnings)} warning{'s' if len(warnings) != 1 else ''}"
-        yield Diagnosis("inventory", "note", f"{rigs}, {count}", f"`{command}` shows them")
+        yield Diagnosis("inventory", "note", f"{rigs}, {counted(len(warnings), 'warning')}", f"`{command}` shows them")
     else:
         yield Diagnosis("inventory", "ok", rigs)
     file = lock_path(path)

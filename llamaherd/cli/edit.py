@@ -19,6 +19,7 @@ from llamaherd.cli.common import (
     UNUSABLE,
     complete_rigs,
     echo,
+    exit_on_error,
     fail,
     hint_after_interrupt,
     inventory_option,
@@ -58,12 +59,10 @@ def edit(inventory: Path | None, rig: str | None) -> None:
     from llamaherd.pipeline.load import inventory_path, read_lock  # late: the help needs none of it
 
     path = inventory_path(inventory)
-    try:
+    with exit_on_error(UNUSABLE):
         file = read_or_exit(lambda: _file_of(path, rig))
         lock = read_or_exit(lambda: read_lock(path))
         draft = _new_draft(path, file)
-    except UserError as error:
-        fail(error, UNUSABLE)
     try:
         _edit_until_valid(draft, lock)
     except UserError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, print_findings
+from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, print_findings, report
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.file_writer import FileEdit
 from llamaherd.lock import Lock, LockError, lock_held, read_lock_file, write_lock
@@ -28,7 +28,7 @@ def print_edit(edit: FileEdit) -> None:
 def resolved_lock_or_exit(path: Path, survey: Survey, old: Lock, upgrade: tuple[str, ...] = ()) -> Lock:
     """Return the lock of a fleet. Print findings, and end the program if something cannot be resolved."""
     where, folder = value_places(survey.documents, path), inventory_folder(path).resolve()
-    outcome = lock_fleet(survey.fleet, old, where, _report, upgrade, folder=folder, whole=path.is_dir(), own=survey.own)
+    outcome = lock_fleet(survey.fleet, old, where, report, upgrade, folder=folder, whole=path.is_dir(), own=survey.own)
     print_findings(outcome.findings)
     if not outcome.ok:
         echo("nothing was written", err=True)
@@ -44,7 +44,7 @@ def write_edits(path: Path, edits: Iterable[FileEdit], old: Lock, new: Lock) -> 
     """
     target = lock_path(path)
     try:
-        with lock_held(target, _report):
+        with lock_held(target, report):
             if read_lock_file(target) != old:
                 raise UserError(f"{target} was changed by another program meanwhile", "run the same command again")
             for edit in edits:
@@ -63,7 +63,3 @@ def confirm_write(yes: bool, question: str) -> None:
     if not click.confirm(question, err=True):
         echo("nothing was written", err=True)
         sys.exit(FAILED)
-
-
-def _report(line: str) -> None:
-    echo(line, err=True)

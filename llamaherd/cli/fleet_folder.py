@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from llamaherd.cli.common import FAILED, echo, fail
+from llamaherd.cli.common import FAILED, echo, exit_on_error, fail, report
+from llamaherd.cli.fit import header_of
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.gguf.header import Header
 from llamaherd.host.ssh import UnknownHostKeyError, host_key_prompt, place
@@ -22,7 +23,6 @@ from llamaherd.measure.results.store import RESULTS
 from llamaherd.measure.tune.result import prior_result_lines, prior_results, results_of_machine
 from llamaherd.onhost.hardware import FoundHost
 from llamaherd.pipeline.discovery import find_fleet
-from llamaherd.pipeline.fit import header_of
 from llamaherd.pipeline.fleet_files import FLEET
 from llamaherd.pipeline.load import rigs as declared_rigs
 from llamaherd.scaffold import (
@@ -60,7 +60,7 @@ class FirstRig:
 def create_fleet(folder: Path | None, first: FirstRig) -> None:
     """Write the missing files of a fleet folder, and print them and the next step. End the program on an error."""
     rigs: dict[str, str] = {}
-    try:
+    with exit_on_error(FAILED):
         folder = folder or _usual_folder()
         if first.host is not None:
             rig, text = _inspected_rig(folder, first)
@@ -70,8 +70,6 @@ def create_fleet(folder: Path | None, first: FirstRig) -> None:
         elif not holds_rigs(folder):
             rigs[EXAMPLE] = example_rig()
         outcomes = write_files(folder, fleet_files(rigs))
-    except UserError as error:
-        fail(error, FAILED)
     for outcome in outcomes:
         echo(f"{outcome.what:9}  {outcome.file}")
     if first.host is not None and any(each.what == "kept" and each.file.stem in rigs for each in outcomes):
@@ -145,7 +143,7 @@ def _inspected_rig(folder: Path, first: FirstRig) -> tuple[str, str]:
     if measured:
         echo("its file contains, as a comment, the best settings of `herd tune` on such GPUs", err=True)
     write = partial(rig_yaml, found, rig, connect, measured)
-    proposal = propose_model(found, lambda each: parse_rig(write(each)), _header, lambda line: echo(line, err=True))
+    proposal = propose_model(found, lambda each: parse_rig(write(each)), _header, report)
     return rig, write(proposal)
 
 

@@ -10,7 +10,16 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from llamaherd.cli.common import FAILED, UNUSABLE, counted, echo, fail, inventory_option, json_option, read_or_exit
+from llamaherd.cli.common import (
+    FAILED,
+    UNUSABLE,
+    counted,
+    echo,
+    exit_on_error,
+    inventory_option,
+    json_option,
+    read_or_exit,
+)
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.fleet.gateway import (
@@ -62,11 +71,9 @@ def status(inventory: Path | None, as_json: bool) -> None:
       herd gateway status
       herd gateway status --json
     """
-    try:
+    with exit_on_error(UNUSABLE):
         declared = usable_gateway(inventory)
         found = with_stopped(declared.rigs, query_gateways(declared.hosts))
-    except UserError as error:
-        fail(error, UNUSABLE)
     values = [_print_gateway(rig, now, declared, as_json) for rig, now in found.items()]
     address = address_line({rig: now for rig, now in found.items() if isinstance(now, GatewaySnapshot)})
     ok = all(value["ok"] for value in values) and (address is None or address.ok)
@@ -95,12 +102,10 @@ def ca(inventory: Path | None, as_json: bool) -> None:
       herd gateway ca > herd-root.pem
       herd gateway ca --json
     """
-    try:
+    with exit_on_error(UNUSABLE):
         folder = usable_gateway(inventory).authority
         is_new = make_root(folder)
         root = root_in(folder)
-    except UserError as error:
-        fail(error, UNUSABLE)
     if as_json:
         shown = {"root": str(root.file), "fingerprint": root.fingerprint, "ends": root.ends.isoformat()}
         print_envelope(Envelope(True, data={**shown, "pem": root.pem}))
@@ -196,11 +201,9 @@ def drain(inventory: Path | None, server: str, wait: int, anyway: bool) -> None:
       herd drain porch/chat
       herd drain porch/chat --wait 60s
     """
-    try:
+    with exit_on_error(UNUSABLE):
         gateway = usable_gateway(inventory)
         hosts, server = gateway.hosts, gateway.server(server.replace("/", ".", 1))
-    except UserError as error:
-        fail(error, UNUSABLE)
     if not anyway:
         _require_others(gateway, server)
     found = drain_server(hosts, server, wait)
@@ -257,11 +260,9 @@ def ready(inventory: Path | None, server: str) -> None:
     Example:
       herd ready porch/chat
     """
-    try:
+    with exit_on_error(UNUSABLE):
         gateway = usable_gateway(inventory)
         hosts, server = gateway.hosts, gateway.server(server.replace("/", ".", 1))
-    except UserError as error:
-        fail(error, UNUSABLE)
     found = ready_server(hosts, server)
     for rig, problem in found.items():
         echo(f"{rig}: {problem}" if problem else f"{rig}: {server} receives requests again", err=problem is not None)

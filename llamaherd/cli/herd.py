@@ -103,16 +103,26 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 
 MODULES: Mapping[str, str] = {
     "clients": "users",
-    "diff": "plan",
+    "init": "add",
+    "import": "add",
+    "open": "chat",
+    "plan": "up",
+    "diff": "up",
+    "upgrade": "up",
+    "down": "up",
+    "preflight": "verify",
+    "support-bundle": "doctor",
+    "unlock": "ssh",
+    "completion": "schema",
     "top": "status",
-    "import": "import_",
     "drain": "gateway",
     "ready": "gateway",
     "rollback": "history",
     "stop": "servers",
     "start": "servers",
     "restart": "servers",
-    "resume": "pause",
+    "pause": "servers",
+    "resume": "servers",
 }
 """The modules of commands that share one. Other commands have a module of their name."""
 
@@ -213,29 +223,25 @@ class Herd(LazyGroup):
             return super().make_context(*arguments, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a command. If it fails with --json, its errors are printed as JSON, too."""
+        """Run a command. Ctrl-C ends it with exit code 130, also at a question. With --json, errors are JSON, too."""
         with failure_printed(ctx):
-            return self._run(ctx)
-
-    def _run(self, ctx: click.Context) -> object:
-        """Run a command. Ctrl-C ends it with exit code 130, also at a question."""
-        try:
-            with _signals_raised(), _short_usage():
-                return super().invoke(ctx)
-        except (KeyboardInterrupt, click.Abort):
-            note_error(UserError("interrupted", ""))
-            click.echo("; ".join(filter(None, ["interrupted", ctx.meta.get(HINT)])), err=True)
-            ctx.exit(INTERRUPTED)
-        except InventoryError as error:  # raised by a fleet's own role during the run
-            print_errors(error.findings)
-            ctx.exit(UNUSABLE)
-        except UserError as error:
-            fail(error, FAILED)
-        except OSError as error:
-            if error.filename is None:  # for example an output that cannot be written
-                raise
-            why = f"cannot access {error.filename}: {error.strerror}"
-            fail(UserError(why, "check the path and its mode"), UNUSABLE)
+            try:
+                with _signals_raised(), _short_usage():
+                    return super().invoke(ctx)
+            except (KeyboardInterrupt, click.Abort):
+                note_error(UserError("interrupted", ""))
+                click.echo("; ".join(filter(None, ["interrupted", ctx.meta.get(HINT)])), err=True)
+                ctx.exit(INTERRUPTED)
+            except InventoryError as error:  # raised by a fleet's own role during the run
+                print_errors(error.findings)
+                ctx.exit(UNUSABLE)
+            except UserError as error:
+                fail(error, FAILED)
+            except OSError as error:
+                if error.filename is None:  # for example an output that cannot be written
+                    raise
+                why = f"cannot access {error.filename}: {error.strerror}"
+                fail(UserError(why, "check the path and its mode"), UNUSABLE)
 
 
 @contextmanager

@@ -28,15 +28,14 @@ from llamaherd.cli.common import (
 )
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.rigs import print_changes, roles_or_exit
-from llamaherd.cli.run_screen import print_done, print_failures, run_screened
+from llamaherd.cli.run_screen import print_applied, print_failures, run_screened
 from llamaherd.cli.targets import rig_or_target_argument, second_word_argument, split_words
-from llamaherd.host.host_lock import HostLock
+from llamaherd.host.protocol import HostLock
 from llamaherd.host.remote import RemoteError
 from llamaherd.inventory.schema import Rig
-from llamaherd.pipeline.history import ROLLBACK_ROLES, PreparedRollback, prepare_rollback, query_pasts
+from llamaherd.pipeline.history import ROLLBACK_ROLES, PreparedRollback, Release, prepare_rollback, query_pasts
 from llamaherd.pipeline.load import inventory_path
 from llamaherd.pipeline.load import rigs as declared_rigs
-from llamaherd.pipeline.release import Release
 from llamaherd.role.role import Role
 
 
@@ -201,10 +200,9 @@ def _apply(path: Path, rig: Rig, back: PreparedRollback, lock_wait: int, host_lo
 
     held = HeldLock(host_lock, back.seen, back.seen_at) if host_lock and back.seen_at is not None else None
     asked = RunOptions(frozenset([rig.rig]), True, ROLLBACK_ROLES, back.number, lock_wait, held)
-    ended = run_screened({rig.rig: (rig, back.plan)}, path, asked)
+    planned = {rig.rig: (rig, back.plan)}
+    ended = run_screened(planned, path, asked)
     print_failures(ended, f"`herd history {rig.rig}` lists other releases; `herd up {rig.rig}` applies the inventory")
     if ended.failed:
         sys.exit(FAILED)
-    speeds = ended.result.speeds.get(rig.rig, {})
-    downtimes = ended.result.downtimes.get(rig.rig, {})
-    print_done(rig.rig, rig, back.plan, ended.screen.seconds(rig.rig), speeds, back.outlook.paused, downtimes)
+    print_applied(ended, planned, {rig.rig: back.outlook.paused})

@@ -11,13 +11,12 @@ from time import monotonic
 
 import click
 
-from llamaherd.cli.change_lines import ChangeRow, change_row, print_rows
 from llamaherd.cli.common import FAILED, counted, echo, is_quiet, progress, read_or_exit, require_yes
-from llamaherd.cli.rigs import roles_or_exit
+from llamaherd.cli.rigs import ChangeRow, change_row, print_rows, roles_or_exit
 from llamaherd.cli.run_screen import marks, print_failures, run_screened_within
 from llamaherd.deploy.origin import origin
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.host_lock import HostLock
+from llamaherd.host.protocol import HostLock
 from llamaherd.host.remote import NoPythonError, Remote, RemoteError
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import SET_ASIDE

@@ -25,6 +25,7 @@ from llamaherd.cli.common import (
     measuring_or_exit,
     print_findings,
     read_or_exit,
+    report,
     yes_option,
 )
 from llamaherd.cli.envelope import Envelope, print_envelope
@@ -142,16 +143,12 @@ def _passes_gate(trial: LockTrial, pair: Pair, lock_wait: int) -> bool:
     name = pair.b.instance.name
     gate = pair.b.instance.gate or GatePlan(decode=_DECODE, prefill=_PREFILL, seconds=_SECONDS)
     user = origin(trial.path).who
-    drain = partial(drained, trial.path, trial.was, pair.declared, _report)
-    with locked_host(pair.rig, pair.connect, user, _report, lock_wait):
-        found = GateRun(pair, gate, results_folder(trial.path), user, _report, drain).measure()
+    drain = partial(drained, trial.path, trial.was, pair.declared, report)
+    with locked_host(pair.rig, pair.connect, user, report, lock_wait):
+        found = GateRun(pair, gate, results_folder(trial.path), user, report, drain).measure()
     for line in found.lines:
         echo(f"{pair.rig}/{name}: {line}")
     return found.lets_in
-
-
-def _report(line: str) -> None:
-    echo(line, err=True)
 
 
 def refuse_try(upgrade: tuple[str, ...], *, as_json: bool) -> None:
@@ -162,36 +159,17 @@ def refuse_try(upgrade: tuple[str, ...], *, as_json: bool) -> None:
         fail(UserError("--try has no JSON output", "leave out --json"), UNUSABLE)
 
 
-@dataclass(frozen=True)
-class WrittenLock:
-    """A lock that was written to its file, and whether the file changed."""
-
-    lock: Lock
-    changed: bool
-
-    def __str__(self) -> str:
-        new = self.lock
-        parts = {
-            "engine": new.engines,
-            "image": new.images,
-            "model": new.models,
-            "file": new.files,
-            "archive": new.archives,
-            "release": new.releases,
-        }
-        holds = ", ".join(counted(len(part), what) for what, part in parts.items() if part) or "nothing to lock"
-        return f"{'written' if self.changed else 'unchanged'}, {holds}"
-
-
-def _write_lock(path: Path, target: Path, upgrade: tuple[str, ...], findings: list[Finding]) -> WrittenLock | None:
-    """Resolve and write the lock while no other run does. Return None if an error is among the findings.
-
-    Append to `findings`. Raise LockError.
-    """
-    with lock_held(target, _report):
-        outcome = _resolve_lock(path, upgrade)
-        findings += outcome.findings
-        return WrittenLock(outcome.lock, write_lock(target, outcome.lock)) if outcome.ok else None
+def _lock_summary(lock: Lock) -> str:
+    """Return what a lock contains."""
+    parts = {
+        "engine": lock.engines,
+        "image": lock.images,
+        "model": lock.models,
+        "file": lock.files,
+        "archive": lock.archives,
+        "release": lock.releases,
+    }
+    return ", ".join(counted(len(part), what) for what, part in parts.items() if part) or "nothing to lock"
 
 
 def _resolve_lock(path: Path, upgrade: tuple[str, ...]) -> LockOutcome:
@@ -201,7 +179,7 @@ def _resolve_lock(path: Path, upgrade: tuple[str, ...]) -> LockOutcome:
     where, folder = value_places(survey.documents, path), inventory_folder(path).resolve()
     return read_or_exit(
         lambda: lock_fleet(
-            survey.fleet, old, where, _report, upgrade, whole=path.is_dir(), own=survey.own, folder=folder
+            survey.fleet, old, where, report, upgrade, whole=path.is_dir(), own=survey.own, folder=folder
         )
     )
 
@@ -273,17 +251,22 @@ def lock(
     path = inventory_path(inventory)
     target = lock_path(path)
     findings: list[Finding] = []
-    written: WrittenLock | None = None
+    changed, result = False, "not written"
     try:
-        written = _write_lock(path, target, upgrade, findings)
+        with lock_held(target, report):
+            outcome = _resolve_lock(path, upgrade)
+            findings += outcome.findings
+            if outcome.ok:
+                changed = write_lock(target, outcome.lock)
+                result = f"{'written' if changed else 'unchanged'}, {_lock_summary(outcome.lock)}"
     except LockError as error:
         findings.append(error.finding)
-    ok, changed = written is not None, written is not None and written.changed
+    ok = result != "not written"
     if as_json:
         data = {"changed": changed, "lock": str(target), "total": len(findings)}
         print_envelope(Envelope(ok, data=data, findings=findings))
     else:
         print_findings(findings)
-        echo(f"{target}: {written}" if written else f"{target}: not written")
+        echo(f"{target}: {result}")
     if not ok:
         sys.exit(FAILED)

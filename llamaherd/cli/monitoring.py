@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import UNUSABLE, echo, fail, inventory_option, write_output
+from llamaherd.cli.common import UNUSABLE, echo, exit_on_error, inventory_option, write_output
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.fleet.dashboards import DASHBOARDS, dashboard_json
 from llamaherd.pipeline.diff import monitored_fleet
@@ -88,11 +88,9 @@ def timer(inventory: Path | None, at: str, output: Path) -> None:
     if not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", at):
         raise click.BadParameter(f"`{at}` is not a time of day; write it like {AT}", param_hint="--at")
     path = inventory_path(inventory)
-    try:
+    with exit_on_error(UNUSABLE):
         monitored_fleet(path)
         herd = _herd()
-    except UserError as error:
-        fail(error, UNUSABLE)
     service = render("monitoring/look.service.j2", herd=herd, inventory=path.resolve())
     units = {f"{LOOK}.service": service, f"{LOOK}.timer": render("monitoring/look.timer.j2", at=at)}
     _write(output.expanduser(), units, _BEGINS)
@@ -116,7 +114,7 @@ def _herd() -> Path:
 
 def _write(folder: Path, texts: Mapping[str, str], begins: str = "{") -> None:
     """Write files atomically. Print an error and end the program if one exists that `herd` did not write."""
-    try:
+    with exit_on_error(UNUSABLE):
         _make(folder)
         for name in texts:
             if not _ours(folder / name, begins):
@@ -124,8 +122,6 @@ def _write(folder: Path, texts: Mapping[str, str], begins: str = "{") -> None:
         for name, text in texts.items():
             write_output(folder / name, text)
             echo(f"written: {folder / name}", err=True)
-    except UserError as error:
-        fail(error, UNUSABLE)
 
 
 def _make(folder: Path) -> None:

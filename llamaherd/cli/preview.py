@@ -16,6 +16,7 @@ from llamaherd.cli.common import (
     FAILED,
     UNUSABLE,
     echo,
+    exit_on_error,
     fail,
     print_errors,
     write_output,
@@ -74,14 +75,12 @@ def _is_replaceable(target: Path, begins: bytes) -> bool:
 
 def read_saved_or_exit(path: Path) -> SavedDiff:
     """Return the saved diff at `path`. Print an error and end the program if it is unusable."""
-    try:
+    with exit_on_error(UNUSABLE):
         try:
             data = read_bytes(path, MOST_SAVED_BYTES)
         except UnreadableError as error:
             raise UserError(f"cannot read {path}: {error}", error.help) from None
         return parse_saved_diff(data, str(path), _save_command("", path))
-    except UserError as error:
-        fail(error, UNUSABLE)
 
 
 def require_saved_or_exit(
@@ -134,12 +133,12 @@ class PlanOptions:
 
     inventory: Path | None
     rigs: tuple[str, ...]
-    as_json: bool
-    only: tuple[str, ...]
-    save: Path | None
-    metrics: Path | None
-    tell: bool
-    verbose: bool
+    as_json: bool = False
+    only: tuple[str, ...] = ()
+    save: Path | None = None
+    metrics: Path | None = None
+    tell: bool = False
+    verbose: bool = False
 
 
 def run_plan(run: PlanOptions) -> None:

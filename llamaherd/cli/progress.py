@@ -89,12 +89,11 @@ class HashingLines:
             return
         self._printed_at = now
         rate = show_size(round(progress.done / (now - self._began)))
-        click.echo(f"{self._rig}: {hashing_line(progress)} at {rate}/s: {progress.name}", err=True)
-
-
-def hashing_line(progress: HashProgress) -> str:
-    """Return how much is hashed."""
-    return f"hashed {show_size(progress.done)} of {show_size(progress.total)}"
+        done = f"{show_size(progress.done)} of {show_size(progress.total)}"
+        click.echo(
+            f"{self._rig}: hashed {done} at {rate}/s: {progress.name}",
+            err=True,
+        )
 
 
 MEASURING_SECONDS = 10

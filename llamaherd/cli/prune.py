@@ -96,7 +96,9 @@ def prune(inventory: Path | None, rigs: tuple[str, ...], yes: bool, dry_run: boo
     gone = {name: _remove(each, keep) for name, each in going.items()} if sure else {}
     ok = not failed and all(each.ok for each in gone.values())
     if as_json:
-        values = [each.as_json() | {"outcome": _outcome_json(gone.get(name))} for name, each in found.items()]
+        values = [
+            each.as_json() | {"outcome": asdict(gone[name]) if name in gone else None} for name, each in found.items()
+        ]
         print_envelope(Envelope(ok, [*values, *({"rig": name, "error": why} for name, why in failed.items())]))
     else:
         for name, outcome in gone.items():
@@ -157,7 +159,3 @@ def _print_removed(name: str, gone: Removed) -> None:
             echo(f"  kept {what}: {why}")
     if any(each and each.busy is not None for each in (gone.things, gone.models)):
         echo("  not everything was removed: another run is active\n  help: try again when it has ended", err=True)
-
-
-def _outcome_json(gone: Removed | None) -> dict[str, Any] | None:
-    return asdict(gone) if gone else None

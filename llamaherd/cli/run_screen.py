@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from llamaherd.cli.common import echo
+from llamaherd.cli.common import echo, is_quiet
+from llamaherd.cli.rigs import sent_size, thing
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.signals import END_SIGNALS
 from llamaherd.inventory.schema import Rig
-from llamaherd.plan import Plan
-
-if TYPE_CHECKING:
-    from llamaherd.deploy.run import RunOptions, RunResult
-
-
-from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import field
-from time import monotonic
-from typing import TYPE_CHECKING
-
-from llamaherd.cli.change_lines import sent_size, thing
-from llamaherd.cli.common import is_quiet
 from llamaherd.layout import APT_LOG
 from llamaherd.onhost.log_reason import find_reason
 from llamaherd.onhost.servers import FailedSwitch
-from llamaherd.plan import InstancePlan
+from llamaherd.plan import InstancePlan, Plan
 from llamaherd.plan.instance import planned_task
 from llamaherd.role.changes import Change
 from llamaherd.text.numbers import show_seconds
@@ -41,12 +31,15 @@ from llamaherd.text.terminal import one_line
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from llamaherd.deploy.run import RunOptions, RunResult
     from llamaherd.deploy.run_state import Failure
-
 
 LONG_STEP = 2.0
 """Seconds from which on a step is shown with its time once it has ended."""
 _MOST_STEP = 100
+_MOST_ABOVE = 20
+"""Lines of a log that a failure shows if its sentence refers to them."""
+_ABOVE = re.compile(r"\babove\b")
 _WHOLE = ("connection", "preflight | can the plan be applied?")
 """Tasks whose failures are of the whole host."""
 
@@ -184,10 +177,14 @@ def failure_lines(rig: str, failure: Failure, fix: str = "") -> list[str]:
     `fix` is what to type if the failure has no help of its own; by default, that of `herd up`.
     """
     cross = marks()[1]
+    # The screen has hidden what some sentences refer to as above.
+    refers = _ABOVE.search(f"{failure.message} {failure.help}") is not None
+    above = [f"{rig}:   {line}" for line in failure.log[-_MOST_ABOVE:]] if refers else []
     if failure.switch is None:
-        reason = find_reason(failure.log)
+        reason = "" if above else find_reason(failure.log)
         task = f"{failure.task.rpartition(' | ')[2]}: " if failure.task not in _WHOLE else ""
         return [
+            *above,
             f"{rig} {cross} {task}{failure.message}",
             *([f"  reason: {reason}"] if reason and reason not in failure.message else []),
             *(f"  help: {line.removeprefix('  help: ')}" for line in failure.help.splitlines()),
@@ -196,6 +193,7 @@ def failure_lines(rig: str, failure: Failure, fix: str = "") -> list[str]:
     switch = failure.switch
     why = switch.why.removesuffix(f": {switch.reason}") if switch.reason else switch.why
     return [
+        *above,
         f"{rig} {cross} {switch.service.removeprefix('llama-')}: {one_line(why)}",
         *([f"  engine: {switch.reason}"] if switch.reason and switch.reason not in why else []),
         f"  {_what_serves(switch)}",
@@ -272,22 +270,19 @@ def print_done(
         echo(line)
 
 
+def print_applied(
+    run: RunResult, planned: Mapping[str, tuple[Rig, Plan]], paused: Mapping[str, Container[str]]
+) -> None:
+    """Print the rigs that are up to date after a run. `paused` contains the names of instances by rig."""
+    for name, (rig, plan) in planned.items():
+        if name not in run.failed:
+            speeds, downtimes = run.speeds.get(name, {}), run.downtimes.get(name, {})
+            print_done(name, rig, plan, run.seconds[name], speeds, paused.get(name, ()), downtimes)
+
+
 def marks() -> tuple[str, str]:
     """Return the marks of success and of failure that stdout can show."""
     return ("✓", "✗") if (sys.stdout.encoding or "").lower().startswith("utf") else ("ok", "FAILED")
-
-
-@dataclass(frozen=True)
-class ScreenedRun:
-    """A run that has ended: its result, and the screen that measured its time."""
-
-    result: RunResult
-    screen: RunScreen
-
-    @property
-    def failed(self) -> tuple[str, ...]:
-        """Return the rigs that failed."""
-        return self.result.failed
 
 
 def run_screened(
@@ -295,7 +290,7 @@ def run_screened(
     path: Path,
     options: RunOptions,
     unreached: Mapping[str, str] = MappingProxyType({}),
-) -> ScreenedRun:
+) -> RunResult:
     """Apply plans to their hosts, and show that on the screen. pyinfra's own lines are not shown."""
     from llamaherd.deploy.run import deploy_on, load_pyinfra
 
@@ -303,10 +298,10 @@ def run_screened(
     load_pyinfra()  # before the screen starts a thread
     with run_screen(planned) as screen:
         result = deploy_on(screen, planned, path, unreached, options)
-    return ScreenedRun(result, screen)
+    return replace(result, seconds={rig: screen.seconds(rig) for rig in planned})
 
 
-def run_screened_within(planned: Mapping[str, tuple[Rig, Plan]], path: Path, options: RunOptions) -> ScreenedRun:
+def run_screened_within(planned: Mapping[str, tuple[Rig, Plan]], path: Path, options: RunOptions) -> RunResult:
     """Apply plans as `run_screened` does, in a command that goes on after it with its own handlers of signals."""
     handlers = {each: signal.getsignal(each) for each in END_SIGNALS}
     try:
@@ -322,17 +317,20 @@ def hide_progress(*, verbose: bool) -> None:
         os.environ.setdefault("PYINFRA_PROGRESS", "off")
 
 
-def print_failures(run: ScreenedRun, fix: str = "") -> None:
+def print_failures(run: RunResult, fix: str = "") -> None:
     """Print why rigs failed. `fix` is as for `failure_lines`."""
     for name in run.failed:
-        failures = run.result.failures.get(name, ())
+        failures = run.failures.get(name, ())
         for line in (line for failure in failures for line in failure_lines(name, failure, fix)):
             echo(line, err=True)
         if not failures:
             # An operation of a fleet's own role, or pyinfra itself.
-            echo(printed_of(name, run.result.output), err=True)
+            printed = printed_of(name, run.output)
+            if printed:
+                echo(printed, err=True)
+            why = "the reason is above" if printed else "the run has printed no reason"
             shown = "" if fix else f"; `herd up {name} -v` shows all of the run"
-            echo(f"{name} {marks()[1]} the reason is above{shown}", err=True)
+            echo(f"{name} {marks()[1]} {why}{shown}", err=True)
 
 
 def printed_of(rig: str, output: str) -> str:

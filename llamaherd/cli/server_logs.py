@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, read_or_exit
+from llamaherd.cli.common import FAILED, UNUSABLE, echo, exit_on_error, read_or_exit
 from llamaherd.cli.envelope import note_printed
 from llamaherd.cli.logs import DEFAULT_LINES, LogsOptions
 from llamaherd.cli.targets import Target, find_target
-from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.remote import Patience, Shell
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import service_of
@@ -29,18 +28,14 @@ _MOST_TIME = 253_402_214_400
 def print_log(options: LogsOptions) -> None:
     """Print the lines of a log. End the program if the host has none, or cannot be reached."""
     declared = read_or_exit(lambda: rigs(inventory_path(options.inventory))).rigs
-    try:
+    with exit_on_error(UNUSABLE):
         target = find_target(declared, options.target)
-    except UserError as error:
-        fail(error, UNUSABLE)
     count = 0
-    try:
+    with exit_on_error(FAILED):
         for line in _read_log(declared[target.rig], log_input(declared[target.rig], target, options)):
             click.echo(json_line(target, line) if options.as_json else log_line(line))
             note_printed()  # after lines of a log, an interruption prints no envelope
             count += 1
-    except UserError as error:
-        fail(error, FAILED)
     if not count:
         chosen = options.grep or options.since is not None
         echo(f"{target}: its log has no such line" if chosen else f"{target}: its log is empty", err=True)

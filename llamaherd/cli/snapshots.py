@@ -11,18 +11,16 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, read_or_exit, write_output
+from llamaherd.cli.common import FAILED, UNUSABLE, echo, exit_on_error, write_output
 from llamaherd.cli.envelope import Envelope, print_envelope
-from llamaherd.cli.rigs import roles_or_exit
+from llamaherd.cli.rigs import quiet_plans
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.fleet.snapshot import FleetSnapshot, RigSnapshot
+from llamaherd.fleet.snapshot import FleetSnapshot
 from llamaherd.fleet.status import StatusQuery, measured_speeds
 from llamaherd.fleet.status_text import status_lines, to_html
 from llamaherd.fleet.top import TopQuery, top_lines
-from llamaherd.inventory.schema import Rig
 from llamaherd.measure.results.store import results_folder
-from llamaherd.pipeline.load import inventory_path, plans
-from llamaherd.plan import Plan
+from llamaherd.pipeline.load import inventory_path
 
 _HOME, _LINE_ENDS, _REST_ENDS = "\x1b[H", "\x1b[K", "\x1b[J"
 """Terminal codes: go to the first cell, clear the rest of the line, clear the rest of the screen."""
@@ -35,7 +33,7 @@ def show_status(
     planned = quiet_plans(inventory, rigs)
     query = StatusQuery(planned, measured_speeds(planned, results_folder(inventory_path(inventory))))
     if watch is None:
-        now = _now(query.ask())
+        now = FleetSnapshot(_time(), query.ask())
         _show(now, as_json, output)
         if output and sys.stderr.isatty():
             echo(f"{output} shows this moment; `--watch` keeps it up to date", err=True)
@@ -46,7 +44,7 @@ def show_status(
     try:
         while True:
             began = time.monotonic()
-            last = _now(query.ask())
+            last = FleetSnapshot(_time(), query.ask())
             _show(last, as_json, output, watch, screen=sys.stdout.isatty())
             time.sleep(max(0.0, began + watch - time.monotonic()))
     finally:  # Ctrl-C, and signals that end the program
@@ -71,19 +69,6 @@ def show_top(inventory: Path | None, rigs: tuple[str, ...], every: float | None,
         time.sleep(max(0.0, began + every - time.monotonic()))
 
 
-def quiet_plans(inventory: Path | None, rigs: tuple[str, ...]) -> dict[str, tuple[Rig, Plan]]:
-    """Return the plans of the named rigs, or of all. Warnings are left to `herd check`."""
-    roles = roles_or_exit(inventory)
-    try:
-        return read_or_exit(lambda: plans(inventory_path(inventory), roles, rigs))
-    except UserError as error:
-        fail(error, UNUSABLE)
-
-
-def _now(rigs: tuple[RigSnapshot, ...]) -> FleetSnapshot:
-    return FleetSnapshot(_time(), rigs)
-
-
 def _time() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
@@ -97,7 +82,7 @@ def _show(
     if as_json:
         print_envelope(Envelope(now.ok, now.rows(), {"at": now.at}))
     elif not output:
-        _print(now, screen)
+        print_lines(list(status_lines(now, line_width(), coloured)), screen=screen)
 
 
 def _write_last(now: FleetSnapshot, output: Path, every: float) -> None:
@@ -107,14 +92,8 @@ def _write_last(now: FleetSnapshot, output: Path, every: float) -> None:
 
 
 def _write(now: FleetSnapshot, output: Path, every: float | None) -> None:
-    try:
+    with exit_on_error(UNUSABLE):
         write_output(output, to_html(now, every))
-    except UserError as error:
-        fail(error, UNUSABLE)
-
-
-def _print(now: FleetSnapshot, screen: bool) -> None:
-    print_lines(list(status_lines(now, line_width(), coloured)), screen=screen)
 
 
 def line_width() -> int | None:

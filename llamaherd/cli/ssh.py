@@ -1,4 +1,4 @@
-"""`herd ssh`: open a shell on the host of a rig, or run a command there."""
+"""`herd ssh` and `herd unlock`: open a shell on the host of a rig or run a command there, and break its lock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from pathlib import Path
 
 import click
 
-from llamaherd.cli.common import UNUSABLE, complete_rigs, echo, fail, inventory_option, read_or_exit
+from llamaherd.cli.common import (
+    FAILED,
+    UNUSABLE,
+    complete_rigs,
+    echo,
+    fail,
+    inventory_option,
+    read_or_exit,
+    rig_argument,
+)
 from llamaherd.diagnostics.findings import UserError
 
 
@@ -47,3 +56,38 @@ def ssh(inventory: Path | None, rig: str, command: tuple[str, ...]) -> None:
         sys.exit(UNUSABLE)
     except UserError as error:
         fail(error, UNUSABLE)
+
+
+@click.command()
+@rig_argument
+@inventory_option
+@click.pass_obj
+def unlock(inventory: Path | None, rig: str) -> None:
+    """Break the lock of a run on a host.
+
+    Use it for a run that cannot end by itself, for example after its connection was lost: its lock stays for 15
+    minutes. The command prints which run held the lock. A run that is still alive takes the lock again before its next
+    change, after the runs that wait for it.
+
+    \b
+    Example:
+      herd unlock duo
+    """
+    from llamaherd.host.protocol import unlock_host  # late: the help needs none of it
+    from llamaherd.host.remote import RemoteError
+    from llamaherd.pipeline.load import inventory_path, rigs
+
+    connect = read_or_exit(lambda: rigs(inventory_path(inventory), (rig,))).rigs[rig].connect
+    try:
+        found = unlock_host(connect)
+    except RemoteError as error:
+        echo(f"{rig}: {error}", err=True)
+        sys.exit(FAILED)
+    holder = found.holder or "a run without a name"
+    if found.state == "free":
+        echo(f"{rig}: no run holds the lock")
+    elif found.state == "broken":
+        echo(f"{rig}: broke the lock of {holder}")
+    else:
+        echo(f"{rig}: the lock of {holder} cannot be broken\n  help: end that process on the host", err=True)
+        sys.exit(FAILED)

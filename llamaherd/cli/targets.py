@@ -88,19 +88,18 @@ def find_servers(rigs: Mapping[str, Rig], word: str | None) -> list[Target]:
     return [Target(found.rig, found.server(rigs[found.rig]))]
 
 
-def find_target(rigs: Mapping[str, Rig], word: str | None, second: str | None = None) -> Target:
+def find_target(rigs: Mapping[str, Rig], word: str | None) -> Target:
     """Return the instance or group that a command names; without a word, the only server of the inventory.
 
-    `second` is the instance in the old spelling `RIG INSTANCE`. For it and for `RIG.INSTANCE`, print the new spelling.
-    Raise UserError if no instance or several instances have the name.
+    For the old spelling `RIG.INSTANCE`, print the new one. Raise UserError if no instance or several instances have the
+    name.
     """
-    new = f"{word}/{second}" if second else _with_slash(rigs, word)
+    new = _with_slash(rigs, word)
     found = _matches(rigs, new)
     if len(found) != 1:
         raise _not_one(rigs, new, found)
-    old = f"{word} {second}" if second else word
-    if old != new:
-        echo(f"`{old}` is an old spelling: write `{found[0]}`", err=True)
+    if word != new:
+        echo(f"`{word}` is an old spelling: write `{found[0]}`", err=True)
     return found[0]
 
 

@@ -17,12 +17,14 @@ from llamaherd.cli.common import (
     UNUSABLE,
     confirm_or_exit,
     echo,
+    exit_on_error,
     fail,
     inventory_option,
     json_option,
     lock_wait_option,
     measuring_or_exit,
     read_or_exit,
+    report,
     yes_option,
 )
 from llamaherd.cli.compare import parse_budget
@@ -156,12 +158,10 @@ def tune(inventory: Path | None, /, **options: Any) -> None:
 
 def _tune(run: TuneOptions) -> None:
     """Search, print the result, and write it with `--apply`. Print errors and end the program if that fails."""
-    try:
+    with exit_on_error(UNUSABLE):
         roles = roles_or_exit(run.inventory)
         path = inventory_path(run.inventory)
         tuned = read_or_exit(lambda: tune_target(path, roles, run.rig, run.instance, run.watts))
-    except UserError as error:
-        fail(error, UNUSABLE)
     declared = tuned.rig.instances[tuned.declared.name].tune or Tune()
     purpose, budget = run.purpose or declared.for_, run.budget or declared.budget or _BUDGET
     with measuring_or_exit():
@@ -223,12 +223,12 @@ def _hold_host(journal: SearchJournal, tuned: TuneTarget, budget: int, lock_wait
     """Search while holding the host's lock and with the declared server stopped."""
     user, rig, connect = origin(tuned.inventory).who, tuned.rig.rig, tuned.rig.connect
     stops = (tuned.server,)
-    drain = partial(drained, tuned.inventory, tuned.plan, stops, _report)
-    with locked_host(rig, connect, user, _report, lock_wait):
+    drain = partial(drained, tuned.inventory, tuned.plan, stops, report)
+    with locked_host(rig, connect, user, report, lock_wait):
         first = tuned.arm(tuned.start, None)
         keys = read_keys((first,))
         trial = Trial(
-            rig, connect, (first,), stops, budget, user, _report, drain, keys, replaceable=True, text=tuned.text
+            rig, connect, (first,), stops, budget, user, report, drain, keys, replaceable=True, text=tuned.text
         )
         with TrialHost(trial, journal.search.head.identity) as host:
             _search_candidates(journal, tuned, budget, host)
@@ -268,10 +268,6 @@ def _model() -> Model | None:
         echo(f"  help: run `{install_command('tune')}`", err=True)
         return None
     return parzen
-
-
-def _report(line: str) -> None:
-    echo(line, err=True)
 
 
 def _print_search(search: Search, tuned: TuneTarget, *, as_json: bool) -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
-from llamaherd.cli.common import UNUSABLE, echo, fail, inventory_option, json_option, read_or_exit
+from llamaherd.cli.common import UNUSABLE, echo, exit_on_error, inventory_option, json_option
 from llamaherd.cli.envelope import Envelope, print_envelope
-from llamaherd.diagnostics.findings import UserError
+from llamaherd.cli.gateway import usable_gateway
 from llamaherd.fleet.clients import KEY_VARIABLE, client_config, client_facts
-from llamaherd.fleet.gateway import DeclaredGateway, declared_gateway
+from llamaherd.fleet.gateway import DeclaredGateway
 from llamaherd.fleet.users import NewKey, add_user, declare_missing_key, revoke_user, rotate_key
 from llamaherd.pipeline.load import inventory_path
-
-T = TypeVar("T")
 
 
 @click.group()
@@ -51,9 +47,11 @@ def add(inventory: Path | None, name: str, streams: int | None, models: tuple[st
     Example:
       herd users add ann --model chat --streams 2
     """
-    _or_exit(lambda: declare_missing_key(inventory_path(inventory), name))
-    gateway = _gateway(inventory)
-    _print_key(gateway, _or_exit(lambda: add_user(gateway, name, streams, models)), name)
+    with exit_on_error(UNUSABLE):
+        declare_missing_key(inventory_path(inventory), name)
+        gateway = usable_gateway(inventory)
+        made = add_user(gateway, name, streams, models)
+    _print_key(gateway, made, name)
 
 
 @users.command(name="list")
@@ -69,7 +67,8 @@ def list_users(inventory: Path | None, as_json: bool) -> None:
     Example:
       herd users list --json
     """
-    declared = _gateway(inventory).declared
+    with exit_on_error(UNUSABLE):
+        declared = usable_gateway(inventory).declared
     rows = [
         (name, user.streams, list(user.models or declared.models), str(user.key.file or f"${user.key.env}"))
         for name, user in sorted(declared.users.items())
@@ -95,8 +94,9 @@ def revoke(inventory: Path | None, name: str) -> None:
     Example:
       herd users revoke ann
     """
-    gateway = _gateway(inventory)
-    gone = _or_exit(lambda: revoke_user(gateway, name))
+    with exit_on_error(UNUSABLE):
+        gateway = usable_gateway(inventory)
+        gone = revoke_user(gateway, name)
     echo(f"removed {name} from {gateway.file}{f', and {gone}' if gone else ''}", err=True)
     echo(f"the key is valid until `herd up {' '.join(gateway.declared.on)}`", err=True)
 
@@ -112,8 +112,10 @@ def rotate(inventory: Path | None, name: str) -> None:
     Example:
       herd users rotate tom
     """
-    gateway = _gateway(inventory)
-    _print_key(gateway, _or_exit(lambda: rotate_key(gateway, name)), name)
+    with exit_on_error(UNUSABLE):
+        gateway = usable_gateway(inventory)
+        made = rotate_key(gateway, name)
+    _print_key(gateway, made, name)
 
 
 def _print_key(gateway: DeclaredGateway, made: NewKey, name: str) -> None:
@@ -121,17 +123,6 @@ def _print_key(gateway: DeclaredGateway, made: NewKey, name: str) -> None:
     click.echo(made.key)
     echo(f"the key of {name} is shown only now; it is stored in {made.file}", err=True)
     echo(f"it is valid after the next `herd up {' '.join(gateway.declared.on)}`", err=True)
-
-
-def _gateway(inventory: Path | None) -> DeclaredGateway:
-    return _or_exit(lambda: read_or_exit(lambda: declared_gateway(inventory_path(inventory))))
-
-
-def _or_exit(do: Callable[[], T]) -> T:
-    try:
-        return do()
-    except UserError as error:
-        fail(error, UNUSABLE)
 
 
 CLIENTS = (
@@ -164,11 +155,9 @@ def clients(inventory: Path | None, client: str, user: str, url: str | None, ca:
       herd clients curl --user tom --url https://llm.lan | sh
       herd clients claude-code --user ann --ca /Users/ann/herd-root.pem
     """
-    try:
-        gateway = read_or_exit(lambda: declared_gateway(inventory_path(inventory)))
+    with exit_on_error(UNUSABLE):
+        gateway = usable_gateway(inventory)
         config = client_config(client, client_facts(gateway, user, url, ca))
-    except UserError as error:
-        fail(error, UNUSABLE)
     click.echo(config.text, nl=False)
     echo(f"write this to {config.place}, and the key of {user} to the variable {KEY_VARIABLE}", err=True)
     if gateway.declared.loopback and url is None:

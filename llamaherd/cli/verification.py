@@ -1,11 +1,11 @@
-"""The run of `herd verify`: check hosts and the hashes of their models, and print the results."""
+"""The runs of `herd verify` and `herd preflight`: check hosts and the hashes of models, and print the results."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,18 @@ from llamaherd.cli.common import FAILED, echo
 from llamaherd.cli.envelope import Envelope, print_envelope
 from llamaherd.cli.progress import hashing_progress, waiting_line
 from llamaherd.cli.rigs import plans_or_exit, roles_or_exit
-from llamaherd.host.remote import AT_ONCE, Remote, RemoteError, as_they_come
+from llamaherd.host.remote import Remote, RemoteError, as_they_come, on_hosts
 from llamaherd.host.ssh import UnreachableError
 from llamaherd.inventory.schema import Rig
+from llamaherd.pipeline.preview import Preflight, run_preflight
 from llamaherd.pipeline.verify import verify_rig
 from llamaherd.plan import Plan
 from llamaherd.role.report import PROMPT, Check, Report
 from llamaherd.role.role import Role
 from llamaherd.store.files import ModelCheck, check_hashes
 from llamaherd.store.show import console, print_checks
-from llamaherd.text.terminal import shown
+from llamaherd.text.tables import make_table, print_table
+from llamaherd.text.terminal import printable, shown
 
 
 @dataclass(frozen=True)
@@ -41,15 +43,10 @@ def verify_rigs(inventory: Path | None, rigs: tuple[str, ...], options: VerifyOp
     """Verify the hosts at the same time, and print each result as it comes. End the program if one has a fault."""
     planned, roles = plans_or_exit(inventory, rigs), roles_or_exit(inventory)
     found: dict[str, dict[str, Any]] = {}
-    pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(planned))))
-    try:
-        begun = {name: pool.submit(_verify, *each, roles) for name, each in planned.items()}
-        with waiting_line("verifying", planned) as done:
-            for name, report in as_they_come(begun):
-                with done(name):
-                    found[name] = _print_result(name, *planned[name], report, options)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # an interrupted command waits for no host
+    with on_hosts(planned, partial(_verify, roles)) as begun, waiting_line("verifying", planned) as done:
+        for name, report in as_they_come(begun):
+            with done(name):
+                found[name] = _print_result(name, *planned[name], report, options)
     reports = [found[name] for name in planned]
     ok = all(report["ok"] for report in reports)
     if options.as_json:
@@ -58,9 +55,10 @@ def verify_rigs(inventory: Path | None, rigs: tuple[str, ...], options: VerifyOp
         sys.exit(FAILED)
 
 
-def _verify(rig: Rig, planned: Plan, roles: Sequence[Role]) -> Report | RemoteError:
+def _verify(roles: Sequence[Role], rig_and_plan: tuple[Rig, Plan]) -> Report | RemoteError:
+    rig, plan = rig_and_plan
     try:
-        return verify_rig(rig, planned, roles, Remote(rig.connect))
+        return verify_rig(rig, plan, roles, Remote(rig.connect))
     except RemoteError as error:
         return error
 
@@ -159,3 +157,41 @@ def _print_line(to: Console, head: Text, text: str, style: str = "") -> None:
 
 _LEAST = 20
 """Columns that a text has at least, however narrow the terminal is."""
+
+
+def preflight_rigs(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
+    """Compare the hosts with their plans at the same time, and print each table as it comes. End with the exit code."""
+    every, roles = plans_or_exit(inventory, rigs), roles_or_exit(inventory)
+    found = {}
+    with on_hosts(every, partial(_inspect, roles)) as begun:
+        for name, each in as_they_come(begun):
+            found[name] = each
+            if not as_json:
+                print_preflight(each, console())
+    ok = all(each.ok for each in found.values())
+    if as_json:
+        print_envelope(Envelope(ok, [found[name].as_json() for name in every]))
+    if not ok:
+        sys.exit(FAILED)
+
+
+def _inspect(roles: Sequence[Role], rig_and_plan: tuple[Rig, Plan]) -> Preflight:
+    rig, plan = rig_and_plan
+    return run_preflight(plan, roles, Remote(rig.connect))
+
+
+_STYLES = {"ok": "green", "note": "yellow", "refused": "bold red"}
+
+
+def print_preflight(found: Preflight, to: Console) -> None:
+    """Print a rig's table of what was found and what is required, and below it the problems with their help."""
+    to.print(f"[bold]{found.rig}[/]")
+    table = make_table("", "found", "wanted", "")
+    for row in found.rows:
+        verdict = f"[{_STYLES[row.verdict]}]{row.verdict}[/]"
+        table.add_row(printable(row.what), printable(row.found), printable(row.wanted), verdict)
+    print_table(table, to)
+    for row in found.doubtful:
+        to.print(
+            f"[{_STYLES[row.verdict]}]{row.verdict}[/]: {printable(row.why)}\n  [bold]help[/]: {printable(row.help)}"
+        )

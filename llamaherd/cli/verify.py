@@ -1,4 +1,4 @@
-"""`herd verify`: check the running servers against the plan."""
+"""`herd verify` and `herd preflight`: check the running servers against the plan, or a host before a run."""
 
 from __future__ import annotations
 
@@ -37,3 +37,26 @@ def verify(inventory: Path | None, rigs: tuple[str, ...], deep: bool, verbose: b
     from llamaherd.cli.verification import VerifyOptions, verify_rigs  # late: the help needs none of it
 
     verify_rigs(inventory, rigs, VerifyOptions(deep, verbose, as_json))
+
+
+@click.command()
+@rigs_argument
+@inventory_option
+@json_option
+@click.pass_obj
+def preflight(inventory: Path | None, rigs: tuple[str, ...], as_json: bool) -> None:
+    """Compare each host with the plan, without changing it.
+
+    It checks system, kernel, GPUs on the bus (also without a driver), Secure Boot, compilers, disks, RAM, running
+    package managers and ports. `herd up` refuses to start for the same reasons.
+
+    Exit codes: 0 no obstacles; 1 an obstacle, or a host cannot be reached; 2 the inventory is unusable.
+
+    \b
+    Examples:
+      herd preflight               the whole fleet
+      herd preflight duo --json    one rig, as JSON
+    """
+    from llamaherd.cli.verification import preflight_rigs  # late: the help needs none of it
+
+    preflight_rigs(inventory, rigs, as_json)

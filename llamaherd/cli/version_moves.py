@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from llamaherd.cli.apply import UpOptions, run_up
-from llamaherd.cli.common import FAILED, UNUSABLE, echo, fail, print_findings, read_or_exit
+from llamaherd.cli.common import FAILED, UNUSABLE, echo, exit_on_error, fail, print_findings, read_or_exit
 from llamaherd.cli.file_edits import confirm_write, print_edit, resolved_lock_or_exit, write_edits
 from llamaherd.cli.lock import try_lock
 from llamaherd.cli.newest import NewestVersions, newest_of_fleet
@@ -43,7 +43,7 @@ def run_upgrade(run: UpgradeOptions) -> None:
     moves = _chosen(run, fleet)
     if not moves:
         return
-    try:
+    with exit_on_error(FAILED):
         edits = file_edits(fleet, moves)
         _print_moves(moves, edits)
         if run.dry_run:
@@ -56,27 +56,9 @@ def run_upgrade(run: UpgradeOptions) -> None:
             if _is_gated(survey.fleet.rigs[name], [each for each in moves if each in fleet.by_rig[name]]):
                 try_lock(run.inventory, fleet.path, lock, name, yes=True, lock_wait=run.lock_wait, texts=texts)
         write_edits(fleet.path, edits, fleet.lock, lock)
-    except UserError as error:
-        fail(error, FAILED)
     echo(f"{', '.join([*(str(edit.file) for edit in edits), 'herd.lock'])}: written", err=True)
     if not run.no_apply and rigs:
-        run_up(_up_options(run, rigs))
-
-
-def _up_options(run: UpgradeOptions, rigs: tuple[str, ...]) -> UpOptions:
-    return UpOptions(
-        inventory=run.inventory,
-        rigs=rigs,
-        only=(),
-        canary=None,
-        waves=None,
-        plan_file=None,
-        yes=run.yes,
-        locked=True,
-        retry=False,
-        lock_wait=run.lock_wait,
-        verbose=0,
-    )
+        run_up(UpOptions(run.inventory, rigs, yes=run.yes, locked=True, lock_wait=run.lock_wait))
 
 
 def _chosen(run: UpgradeOptions, fleet: NewestVersions) -> tuple[Version, ...]:

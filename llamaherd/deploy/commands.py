@@ -14,13 +14,12 @@ from pyinfra.api.command import PyinfraCommand
 from pyinfra.connectors.util import CommandOutput
 from typing_extensions import override
 
-from llamaherd.deploy.run_state import note_failure, note_values
-from llamaherd.deploy.screen import show_detail, show_in_log, show_problem
+from llamaherd.deploy.run_state import note_failure, note_values, show_detail, show_in_log, show_problem
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.program import request
 from llamaherd.inventory.schema import Connect
 from llamaherd.onhost.undo import UNDONE, DisarmInput
-from llamaherd.pipeline.release import Origin
+from llamaherd.pipeline.history import Origin
 from llamaherd.plan import Plan
 from llamaherd.render import render
 from llamaherd.role.changes import (

@@ -25,14 +25,15 @@ from llamaherd.deploy.run_state import (
     HeldLock,
     holds_host_lock,
     log_in_for_lock,
+    note_failure,
     note_unreached,
     record_release,
     release_host_lock,
+    show_output,
 )
-from llamaherd.deploy.screen import show_output
 from llamaherd.host.program import Events, packed_program, request
 from llamaherd.host.remote import Patience, RemoteError, Shell
-from llamaherd.host.shared_connection import share_none
+from llamaherd.host.ssh import share_none
 from llamaherd.host.time_limits import STEP_SECONDS, transfer_seconds
 from llamaherd.inventory.schema import Connect
 from llamaherd.onhost.progress import Pace
@@ -211,40 +212,46 @@ class RigConnector(BaseConnector):
         print_input: bool = False,
         **arguments: Any,
     ) -> bool:
-        """Write a file of one of pyinfra's operations; with `settled`, send a file of ours."""
-        if "settled" in arguments:
-            return self._send_file(Path(str(filename_or_io)), remote_filename, arguments["settled"])
-        data = b64encode(_read(filename_or_io)).decode()
+        """Write a file of one of pyinfra's operations; with `settled`, send a file of ours. Note why that fails."""
         host_output = HostOutput(self.host, printed=True)
-        patience = Patience(SEND_SILENCE, transfer_seconds([len(data)]), f"writing {remote_filename}")
-        script = f"{{\nbase64 -d >{shlex.quote(remote_filename)} <<'{END}'\n{data}\n{END}\n}}\n"
         try:
-            with self._shell(root=bool(arguments.get("_sudo"))) as shell:
-                return shell.run(script, host_output.hear, patience) == 0
+            if "settled" in arguments:
+                file = Path(str(filename_or_io))
+                done = self._send_file(file, remote_filename, arguments["settled"], host_output)
+            else:
+                root = bool(arguments.get("_sudo"))
+                done = self._write_file(_read(filename_or_io), remote_filename, host_output, root=root)
         except RemoteError as error:
             host_output.hear_all(error)
-            return False
+            done = False
+        if not done:
+            note_failure(self.host, host_output.output.stderr_lines)
+        return done
 
-    def _send_file(self, file: Path, remote_filename: str, settled: Sequence[PurePosixPath]) -> bool:
+    def _write_file(self, content: bytes, remote_filename: str, host_output: HostOutput, *, root: bool) -> bool:
+        data = b64encode(content).decode()
+        patience = Patience(SEND_SILENCE, transfer_seconds([len(data)]), f"writing {remote_filename}")
+        script = f"{{\nbase64 -d >{shlex.quote(remote_filename)} <<'{END}'\n{data}\n{END}\n}}\n"
+        with self._shell(root=root) as shell:
+            return shell.run(script, host_output.hear, patience) == 0
+
+    def _send_file(
+        self, file: Path, remote_filename: str, settled: Sequence[PurePosixPath], host_output: HostOutput
+    ) -> bool:
         """Send a file as the login user. An upload that was interrupted resumes.
 
         `settled` are the paths in the store where another run may have brought the file meanwhile: it is not sent then.
         """
-        host_output = HostOutput(self.host, printed=True)
         size = file.stat().st_size
         total = transfer_seconds([size])
         given = ReceiveInput(remote_filename, size, tuple(map(str, settled)), STANDING, total)
         document = request("llamaherd.store.receive", given)
-        try:
-            # On a connection of its own: the transfer would delay the others of a shared connection.
-            with file.open("rb") as data, self._shell(root=False, fresh=True) as shell:
-                patience = Patience(SEND_SILENCE, total, f"receiving {file.name}")
-                program = packed_program(self._own_roles)
-                sent = upload_progress(size, monotonic, lambda line: host_output.hear("stdout", line))
-                return shell.send(program, document, data, Events(host_output.hear), patience, sent) == 0
-        except RemoteError as error:
-            host_output.hear_all(error)
-            return False
+        # On a connection of its own: the transfer would delay the others of a shared connection.
+        with file.open("rb") as data, self._shell(root=False, fresh=True) as shell:
+            patience = Patience(SEND_SILENCE, total, f"receiving {file.name}")
+            program = packed_program(self._own_roles)
+            sent = upload_progress(size, monotonic, lambda line: host_output.hear("stdout", line))
+            return shell.send(program, document, data, Events(host_output.hear), patience, sent) == 0
 
     @override
     def get_file(self, *_: Any, **__: Any) -> bool:

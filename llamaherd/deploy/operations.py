@@ -18,6 +18,9 @@ from pyinfra.context import ctx_host
 from llamaherd.deploy.commands import GateCommand, RefuseCommand, command, wrong_file
 from llamaherd.deploy.run_state import (
     HELP_PREFIX,
+    begin_changes,
+    end_changes,
+    finish_host,
     note_begin,
     note_change,
     note_running,
@@ -25,9 +28,10 @@ from llamaherd.deploy.run_state import (
     pause_host_lock,
     record_release,
     release_host_lock,
+    show_detail,
+    show_note,
     take_host_lock,
 )
-from llamaherd.deploy.screen import begin_changes, end_changes, finish_host, show_detail, show_note
 from llamaherd.diagnostics.findings import InventoryError, UserError
 from llamaherd.host.program import Events
 from llamaherd.host.protocol import result_of
@@ -38,13 +42,12 @@ from llamaherd.inventory.schema import Connect
 from llamaherd.pipeline.inspection import INSPECT_SECONDS, inspect_request, python_change, state_of
 from llamaherd.pipeline.load import inventory_folder
 from llamaherd.pipeline.own_roles import all_roles, deploy_errors, load_deploy
-from llamaherd.pipeline.plan import role_parts, tasks_of
-from llamaherd.pipeline.preflight import file_size, files_to_send, local_sizes, survey_host, table_lines
-from llamaherd.pipeline.preview import run_on
+from llamaherd.pipeline.plan import leftovers, role_parts, tasks_of
+from llamaherd.pipeline.preview import file_size, files_to_send, local_sizes, survey_host, table_lines
 from llamaherd.pipeline.removal import removing_roles
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.role.changes import Change, Say, SendFile, Services, operation_change
-from llamaherd.role.role import Role, Task
+from llamaherd.role.role import Role, Run, Task
 from llamaherd.text.numbers import show_size
 
 SETTLING_INSPECTIONS = 15
@@ -69,11 +72,6 @@ _inspections: WeakKeyDictionary[Host, CachedInspection] = WeakKeyDictionary()
 def forget_inspection() -> None:
     """Discard the inspection of the host, because the host changes now."""
     _inspections.pop(ctx_host.get(), None)
-
-
-def remember_inspection(plan: Plan, seen: HostState, at: float) -> None:
-    """Store an inspection that was made under the host's lock, for the next operations."""
-    _inspections[ctx_host.get()] = CachedInspection(at, host.state.is_executing, plan, seen)
 
 
 def observe(plan: Plan, roles: Sequence[Role]) -> HostState:
@@ -132,7 +130,7 @@ def settled_state(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role])
         if not again:
             show_detail(ctx_host.get(), "a port passes from one server to another: inspecting again")
         sleep(1)
-        _inspections.pop(ctx_host.get(), None)
+        forget_inspection()
         seen = observe(plan, inspecting)
     return seen
 
@@ -185,7 +183,7 @@ def check_host(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role]) ->
             # takes the lock.
             with suppress(NoPythonError):
                 if not take_host_lock(here) and (held := host.data.rig_held):
-                    remember_inspection(plan, held.seen, held.at)
+                    _inspections[here] = CachedInspection(held.at, True, plan, held.seen)
                 pause_host_lock(here)
         seen = settled_state(plan, roles, inspecting)
         to_send = files_to_send(plan, seen, roles)
@@ -265,14 +263,12 @@ def _decide(
     for role in roles if host.state.is_executing else ():
         if kept := role.keep(inventory_folder(Path(host.data.inventory)), plan, seen):
             show_detail(ctx_host.get(), kept)
-    run = run_on(
-        plan,
-        roles,
-        seen,
-        Connect.model_validate(host.data.rig_connect),
+    run = Run(
+        connect=Connect.model_validate(host.data.rig_connect),
         failed=bool(noted_failures(ctx_host.get())),
         executing=host.state.is_executing,
         retry=host.data.rig_retry,
+        leftovers=leftovers(plan, roles, seen),
     )
     return task.changes(seen, run), task.notes(seen, run) if task.notes else ()
 

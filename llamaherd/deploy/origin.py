@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from llamaherd import __version__
+from llamaherd.pipeline.history import Origin
 from llamaherd.pipeline.load import inventory_folder, lock_path
-from llamaherd.pipeline.release import Origin
 
 GIT_SECONDS = 5
 """The longest that git may take, as on a sleeping disk: a release can do without the commit."""

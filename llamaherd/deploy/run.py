@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -24,15 +24,14 @@ from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_state
 
 from llamaherd.deploy.origin import origin
-from llamaherd.deploy.run_state import Failure, HeldLock, downtimes_of, failures_of, speeds_of
-from llamaherd.deploy.screen import Screen, shown_on
+from llamaherd.deploy.run_state import Failure, HeldLock, Screen, downtimes_of, failures_of, shown_on, speeds_of
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
 from llamaherd.host.signals import END_SIGNALS
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.layout import LOCK_WAIT
+from llamaherd.pipeline.history import Origin
 from llamaherd.pipeline.load import inventory_path, plans
 from llamaherd.pipeline.own_roles import all_roles
-from llamaherd.pipeline.release import Origin
 from llamaherd.pipeline.rules import UNKNOWN_RIG
 from llamaherd.plan import Plan
 from llamaherd.resources import ROOT
@@ -92,16 +91,6 @@ def rig_hosts(
         (f"@{CONNECTOR}/{name}", host_data(rig.connect, plan, inventory, by, options, unreached.get(name, "")))
         for name, (rig, plan) in planned.items()
     ]
-
-
-@contextmanager
-def prepared_hosts(hosts: list[RigHost]) -> Iterator[None]:
-    """Make `inventory.py` return these hosts while the context is open."""
-    token = _prepared.set(hosts)
-    try:
-        yield
-    finally:
-        _prepared.reset(token)
 
 
 def end_on_signals() -> None:
@@ -175,7 +164,8 @@ def load_pyinfra() -> None:
 class RunResult:
     """What a run has brought about: the rigs that failed, in their order, why, and how fast started servers are.
 
-    `downtimes` are the seconds for which restarted servers were down, by rig and service.
+    `downtimes` are the seconds for which restarted servers were down, by rig and service. `seconds` is how long the run
+    took, by rig, where a screen has measured that.
     `output` is what pyinfra has printed, where that was not shown.
     """
 
@@ -184,6 +174,7 @@ class RunResult:
     speeds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     downtimes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     output: str = ""
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def deploy_on(
@@ -248,13 +239,13 @@ def run_pyinfra(hosts: list[RigHost], *arguments: str) -> NoReturn:
     # At its import, pyinfra's command replaces functions of the standard library by those of gevent.
     from pyinfra_cli.main import main
 
-    argv = sys.argv
+    argv, token = sys.argv, _prepared.set(hosts)
     # A config.py in the current folder is not part of the fleet.
     sys.argv = ["pyinfra", str(ROOT / "inventory.py"), *arguments, "--config", os.devnull]
     try:
-        with prepared_hosts(hosts):
-            main()
+        main()
     finally:
+        _prepared.reset(token)
         sys.argv = argv
         for handler in tuple(logger.handlers):
             logger.removeHandler(handler)  # each run adds one: with two, each line is printed twice

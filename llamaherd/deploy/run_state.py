@@ -1,28 +1,29 @@
-"""The state of each host during a run: its lock, its failures, its changes, and the release that records them."""
+"""The state of each host during a run: its lock, failures, changes and release, and where the run shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
+from pyinfra import logger
 from pyinfra.api import Host, StringCommand
+from pyinfra.api.output import echo, format_text
 from pyinfra.connectors.util import CommandOutput
 
-from llamaherd.deploy.screen import show_detail, show_note
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.host_lock import HostLock
 from llamaherd.host.program import Events, request
-from llamaherd.host.protocol import result_of
+from llamaherd.host.protocol import HostLock, result_of
 from llamaherd.host.remote import RemoteError
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Connect
 from llamaherd.onhost.document import DocumentError, decode
 from llamaherd.onhost.releases import ReadInput, Stored
 from llamaherd.onhost.servers import FailedSwitch, StartedServer
-from llamaherd.pipeline.release import (
+from llamaherd.pipeline.history import (
     RECENT,
     Origin,
     Past,
@@ -35,6 +36,101 @@ from llamaherd.pipeline.release import (
 )
 from llamaherd.plan import Plan
 from llamaherd.role.changes import Change
+from llamaherd.text.terminal import plain
+
+
+class Screen(Protocol):
+    """Shows a run. `rig` is the name of a host."""
+
+    def begin(self, rig: str, changes: Sequence[Change]) -> None:
+        """Show that changes begin, which are made together."""
+
+    def end(self, rig: str) -> None:
+        """Show that these changes have ended well."""
+
+    def detail(self, rig: str, line: str) -> None:
+        """Show a line of progress of these changes."""
+
+    def note(self, rig: str, line: str) -> None:
+        """Show a line that the user must read."""
+
+    def finish(self, rig: str) -> None:
+        """Note that the run has ended on this host."""
+
+
+@dataclass
+class _Current:
+    screen: Screen | None = None
+
+
+_current = _Current()
+
+
+@contextmanager
+def shown_on(screen: Screen) -> Iterator[None]:
+    """Show runs on a screen instead of in pyinfra's log while the context is open."""
+    _current.screen = screen
+    try:
+        yield
+    finally:
+        _current.screen = None
+
+
+def begin_changes(host: Host, changes: Sequence[Change]) -> None:
+    """Show that changes begin. In pyinfra's log, its own lines show that."""
+    if _current.screen:
+        _current.screen.begin(host.name, changes)
+
+
+def end_changes(host: Host) -> None:
+    """Show that these changes have ended well."""
+    if _current.screen:
+        _current.screen.end(host.name)
+
+
+def finish_host(host: Host) -> None:
+    """Show that the run has ended on a host."""
+    if _current.screen:
+        _current.screen.finish(host.name)
+
+
+def show_detail(host: Host, line: str) -> None:
+    """Show a line of progress."""
+    if _current.screen:
+        _current.screen.detail(host.name, plain(line))
+    else:
+        logger.info(f"{host.print_prefix}{plain(line)}")
+
+
+def show_note(host: Host, line: str) -> None:
+    """Show a line that the user must read."""
+    if _current.screen:
+        _current.screen.note(host.name, plain(line))
+    else:
+        logger.warning(f"{host.print_prefix}{plain(line)}")
+
+
+def show_problem(host: Host, line: str) -> None:
+    """Show why something failed. A screen shows the failures at its end instead."""
+    if not _current.screen:
+        logger.error(f"{host.print_prefix}{line}")
+
+
+def show_in_log(host: Host, line: str) -> None:
+    """Show a line in pyinfra's log alone."""
+    if not _current.screen:
+        logger.info(f"{host.print_prefix}{plain(line)}")
+
+
+def show_output(prefix: str, name: str, text: str, *, wrong: bool) -> None:
+    """Show a line that a program has printed on a host; on a screen, only its progress."""
+    if _current.screen:
+        if not wrong:
+            _current.screen.detail(name, text)
+        return
+    with suppress(OSError):  # the terminal is gone: no reason to stop in the middle
+        echo(f"{prefix}{format_text(text, 'red') if wrong else text}", err=True)
+
 
 HELP_PREFIX = "  help: "
 """The beginning of the line with the help of an error."""
@@ -137,16 +233,12 @@ class HeldLock:
     at: float
 
 
-@dataclass
-class _HostLocks:
-    """The locks of this process. `busy`: hosts that are being changed. `waiting`: hosts that other runs have locked."""
-
-    of: WeakKeyDictionary[Host, HostLock] = field(default_factory=WeakKeyDictionary)
-    busy: set[Host] = field(default_factory=set)
-    waiting: set[Host] = field(default_factory=set)
-
-
-_host_locks = _HostLocks()
+_host_locks: WeakKeyDictionary[Host, HostLock] = WeakKeyDictionary()
+"""The locks of this process."""
+_changing: set[Host] = set()
+"""Hosts that are being changed."""
+_waiting: set[Host] = set()
+"""Hosts that other runs have locked."""
 
 
 def log_in_for_lock(host: Host) -> None:
@@ -163,47 +255,47 @@ def take_host_lock(host: Host) -> bool:
 
     def wait(line: str) -> None:
         show_detail(host, line)
-        _host_locks.waiting.add(host)
-        for other in {*_host_locks.of} - _host_locks.busy:
+        _waiting.add(host)
+        for other in {*_host_locks} - _changing:
             release_host_lock(other)
 
     turn = _lock_of(host)
-    _host_locks.busy.add(host)
+    _changing.add(host)
     try:
         return turn.take(wait, host.data.rig_lock_wait)
     except UserError:
         release_host_lock(host)
         raise
     finally:
-        _host_locks.waiting.discard(host)
+        _waiting.discard(host)
 
 
 def _lock_of(host: Host) -> HostLock:
-    if host not in _host_locks.of and (held := host.data.rig_held):
-        _host_locks.of[host] = held.turn
-    elif host not in _host_locks.of:
+    if host not in _host_locks and (held := host.data.rig_held):
+        _host_locks[host] = held.turn
+    elif host not in _host_locks:
         by = Origin.model_validate(host.data.rig_origin)
         connect = Connect.model_validate(host.data.rig_connect)
-        _host_locks.of[host] = HostLock(host.name, connect, by.who)
-    return _host_locks.of[host]
+        _host_locks[host] = HostLock(host.name, connect, by.who)
+    return _host_locks[host]
 
 
 def holds_host_lock(host: Host) -> bool:
     """Return whether this run holds the lock of the host, so that more changes follow."""
-    return host in _host_locks.of
+    return host in _host_locks
 
 
 def pause_host_lock(host: Host) -> None:
     """Note that the host is not being changed now. Its lock is kept, unless this run waits for another host."""
-    _host_locks.busy.discard(host)
-    if _host_locks.waiting:
+    _changing.discard(host)
+    if _waiting:
         release_host_lock(host)
 
 
 def release_host_lock(host: Host) -> None:
     """Let the next run change this host."""
-    _host_locks.busy.discard(host)
-    if turn := _host_locks.of.pop(host, None):
+    _changing.discard(host)
+    if turn := _host_locks.pop(host, None):
         turn.give_back()
 
 
@@ -230,8 +322,8 @@ _records: WeakKeyDictionary[Host, HostRecord] = WeakKeyDictionary()
 def note_begin(host: Host) -> None:
     """Note that a change of the host begins."""
     record = _records.setdefault(host, HostRecord())
-    if not record.begun and host in _host_locks.of:
-        _host_locks.of[host].note_changes()
+    if not record.begun and host in _host_locks:
+        _host_locks[host].note_changes()
     record.begun = True
 
 

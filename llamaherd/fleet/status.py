@@ -45,7 +45,7 @@ from llamaherd.onhost.status import (
     ServerStatus,
     StatusInput,
 )
-from llamaherd.pipeline.release import Release, release_of
+from llamaherd.pipeline.history import Release, release_of
 from llamaherd.plan import Endpoint, InstancePlan, Plan
 from llamaherd.plan.plan import instance_names, instances_of
 from llamaherd.text.numbers import show_hours

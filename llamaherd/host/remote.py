@@ -8,16 +8,28 @@ import selectors
 import subprocess
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, as_completed, wait
-from contextlib import closing, suppress
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Self, TypeVar, get_args
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.program import GO, MISSING, SEND, Events, Program, bootstrap, packed_program, parse_event, request
-from llamaherd.host.shared_connection import JOIN_SECONDS, is_open, shared_socket
 from llamaherd.host.signals import end_with_parent
-from llamaherd.host.ssh import NOT_THROUGH, SSH_ENDED, Forward, RemoteError, argv, lost, not_started, place, require_key
+from llamaherd.host.ssh import (
+    JOIN_SECONDS,
+    NOT_THROUGH,
+    SSH_ENDED,
+    Forward,
+    RemoteError,
+    argv,
+    is_open,
+    lost,
+    not_started,
+    place,
+    require_key,
+    shared_socket,
+)
 from llamaherd.host.time_limits import show_limit
 from llamaherd.inventory.schema import Connect
 from llamaherd.inventory.schema.rig import OperatingSystem
@@ -116,7 +128,7 @@ class _Feed:
         return True
 
 
-__all__ = ["AT_ONCE", "Remote", "RemoteError", "Shell", "as_they_come"]
+__all__ = ["AT_ONCE", "Remote", "RemoteError", "Shell", "as_they_come", "on_hosts", "query_all"]
 
 AT_ONCE = 16
 """Hosts that are queried at the same time. Each is an ssh client, which mostly waits."""
@@ -144,6 +156,7 @@ Heard = Callable[[str, str], None]
 
 
 _T = TypeVar("_T")
+_Host = TypeVar("_Host")
 
 
 def as_they_come(results: Mapping[str, Future[_T]], in_order: float = IN_ORDER_SECONDS) -> Iterator[tuple[str, _T]]:
@@ -158,6 +171,22 @@ def as_they_come(results: Mapping[str, Future[_T]], in_order: float = IN_ORDER_S
             late[result] = name
     for result in as_completed(late):
         yield late[result], result.result()
+
+
+@contextmanager
+def on_hosts(hosts: Mapping[str, _Host], query: Callable[[_Host], _T]) -> Iterator[dict[str, Future[_T]]]:
+    """Query hosts at the same time, and yield the future results. An interrupted command waits for no host."""
+    pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(hosts))))
+    try:
+        yield {name: pool.submit(query, host) for name, host in hosts.items()}
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def query_all(hosts: Mapping[str, _Host], query: Callable[[_Host], _T]) -> dict[str, _T]:
+    """Query hosts at the same time, and return all results in their order."""
+    with on_hosts(hosts, query) as results:
+        return {name: result.result() for name, result in results.items()}
 
 
 class NoPythonError(RemoteError):

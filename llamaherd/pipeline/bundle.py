@@ -25,8 +25,8 @@ from llamaherd.onhost.inspection import Inspected
 from llamaherd.onhost.support import Logs, LogsInput
 from llamaherd.pipeline.doctor import VERB as DOCTOR
 from llamaherd.pipeline.doctor import doctor_input
+from llamaherd.pipeline.history import release_of
 from llamaherd.pipeline.inspection import inspect_input
-from llamaherd.pipeline.release import release_of
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 

@@ -14,10 +14,9 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.doctor import DiskSpace, DoctorFacts, DoctorInput
 from llamaherd.onhost.document import DocumentError, decode
 from llamaherd.onhost.inspection import Inspected
+from llamaherd.pipeline.history import release_of
 from llamaherd.pipeline.inspection import inspect_input, state_of
-from llamaherd.pipeline.preflight import files_to_send, local_sizes, survey_host
-from llamaherd.pipeline.preview import ROLE_ERRORS, preview_changes
-from llamaherd.pipeline.release import release_of
+from llamaherd.pipeline.preview import ROLE_ERRORS, files_to_send, local_sizes, preview_changes, survey_host
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 from llamaherd.text.numbers import show_size

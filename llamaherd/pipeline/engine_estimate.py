@@ -43,8 +43,7 @@ from llamaherd.onhost.engine_memory import (
 )
 from llamaherd.pipeline.fleet_files import locked_facts
 from llamaherd.plan import Estimate, InstancePlan, ModelPlan, Plan
-from llamaherd.plan.devices import server_environment
-from llamaherd.plan.estimate import memory_held
+from llamaherd.plan.devices import memory_held, server_environment
 from llamaherd.text.terminal import one_line
 
 MIB = 1024**2

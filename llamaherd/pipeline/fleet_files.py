@@ -46,11 +46,6 @@ Read = Callable[[Path], Document]
 """Reads a YAML file of the inventory. Raises InventoryError."""
 
 
-def reader_with(texts: Mapping[Path, str]) -> Read:
-    """Return a reader that parses these texts in place of the files on disk, to check a change before it is written."""
-    return lambda file: parse_yaml(file, texts[file]) if file in texts else read_yaml(file)
-
-
 @dataclass(frozen=True)
 class LocalHeaders:
     """Headers by name of model, and a sentence for each model whose header cannot be read."""
@@ -90,11 +85,6 @@ class FleetSurvey:
     declared: FleetFile | None
     document: Document | None
     findings: tuple[Finding, ...] = ()
-
-    @property
-    def known(self) -> tuple[FleetFile | None, bool]:
-        """The content, and whether it is known that there is no other."""
-        return self.declared, not self.findings
 
 
 NO_FLEET_FILE = FleetSurvey(None, None)
@@ -243,33 +233,40 @@ def survey_fleet(
         files = _rig_files(source, texts)
     except InventoryError as error:
         return Survey(Fleet(rigs={}), error.findings, {}, {})
-    read = _read_folder(files, findings, reader_with(texts))
+    read = _read_folder(
+        files, findings, lambda file: parse_yaml(file, texts[file]) if file in texts else read_yaml(file)
+    )
     folder, of_fleet = files[0].parent.resolve(), read.of_fleet
     read_well: list[tuple[Rig, Document]] = []
-    for document in read.documents:
+    for each in read.documents:
         try:
-            whole = inherited(document, read.others, read.defaults)
+            whole = inherited(each, read.others, read.defaults)
             whole = edit(whole) if edit else whole
             rig = with_built(with_hashes(_parse_rig(whole), lock, folder), lock, folder)
         except InventoryError as error:
             findings.extend(error.findings)
             continue
-        findings.extend(_among_rigs(rig, document, rigs))
+        findings.extend(_among_rigs(rig, each, rigs))
         rigs[rig.rig] = rig
         wholes[rig.rig] = whole
         read_well.append((rig, whole))
     readable = _readable(read.siblings, read.others, read.defaults)
     declared = {name: with_hashes(rig, lock, folder) for name, rig in readable} | rigs
-    keys = _server_keys(of_fleet, declared)
+    # Servers whose rigs declare no key have it in the folder of the fleet's file.
+    document = of_fleet.document
+    keys = server_keys(of_fleet.declared, declared, document.file.resolve().parent) if document else ()
     around = {name: with_server_keys(rig, keys) for name, rig in declared.items()}
     facts: dict[str, RigFacts] = {}
     for rig, whole in read_well:
         local = local_headers(rig, lock)
-        findings.extend(_unreadable_models(whole, local.faults))
+        for name, fault in local.faults.items():  # no engine would load these files either
+            place = whole.value(("models", name, "file"))
+            findings.append(NOT_SIZED.at(place, f"model `{name}` cannot be sized: {fault}", "name a GGUF file"))
         facts[rig.rig] = locked_facts(with_server_keys(rig, keys), lock, local.headers)
-        findings.extend(
-            _rig_findings(RigContext(facts[rig.rig], whole, around, frozenset(read.others), *of_fleet.known))
+        subject = RigContext(
+            facts[rig.rig], whole, around, frozenset(read.others), of_fleet.declared, not of_fleet.findings
         )
+        findings.extend(finding for check in CHECKS for finding in check(subject))
         findings.extend(absent_files(rig, whole, "error" if deploying else "warning"))
         findings.extend(guessed_keys(rig, whole))
     if edit is None:
@@ -316,18 +313,6 @@ def _read_folder(files: Sequence[Path], findings: list[Finding], read: Read = re
     )
     others = {str(document.data.get("rig")): document for document in reversed([*documents, *siblings])}
     return _Folder(documents, defaults, of_fleet, siblings, others)
-
-
-def _server_keys(of_fleet: FleetSurvey, rigs: Mapping[str, Rig]) -> tuple[ServerKey, ...]:
-    """Return the keys of servers whose rigs declare none: they are in the folder of the fleet's file."""
-    document = of_fleet.document
-    return server_keys(of_fleet.declared, rigs, document.file.resolve().parent) if document else ()
-
-
-def _rig_findings(subject: RigContext) -> Iterator[Finding]:
-    """Yield the findings of all checks of a rig."""
-    for check in CHECKS:
-        yield from check(subject)
 
 
 def _read_document(file: Path, findings: list[Finding], read: Read) -> Document | None:
@@ -385,13 +370,6 @@ def locked_facts(rig: Rig, lock: Lock | None, unlocked: Mapping[str, Header] = M
     projectors = {name: size for name, model in models if (size := lock.projector_size(model))}
     shapes = {name: shape for name, model in models if (shape := lock.shape(model))}
     return rig_facts(rig, {**unlocked, **headers}, projectors, shapes)
-
-
-def _unreadable_models(document: Document, faults: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the findings of files that no engine would load either."""
-    for name, fault in faults.items():
-        place = document.value(("models", name, "file"))
-        yield NOT_SIZED.at(place, f"model `{name}` cannot be sized: {fault}", "name a GGUF file")
 
 
 def _among_rigs(rig: Rig, document: Document, rigs: Mapping[str, Rig]) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +13,7 @@ from llamaherd import lock
 from llamaherd.checks.files import MISSING_FILE
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
 from llamaherd.host.protocol import UnexpectedLineError, query_verb
-from llamaherd.host.remote import AT_ONCE, NoPythonError, Remote, RemoteError
+from llamaherd.host.remote import NoPythonError, Remote, RemoteError, query_all
 from llamaherd.inventory.api_keys import ServerKey, UnmadeKey, make_key, with_server_keys
 from llamaherd.inventory.schema import Fleet, Rig
 from llamaherd.layout import KEYS
@@ -107,8 +106,7 @@ def _query_keys(keys: Iterable[ServerKey], rigs: Mapping[str, Rig]) -> dict[str,
             return error
         return found if found <= {*given.names} else UnexpectedLineError(f"a key of {min(found)}")
 
-    with ThreadPoolExecutor(min(AT_ONCE, len(by_rig))) as pool:
-        return dict(zip(by_rig, pool.map(query, by_rig), strict=True))
+    return query_all({name: name for name in by_rig}, query)
 
 
 def inventory_path(named: Path | None) -> Path:
@@ -220,7 +218,8 @@ def plans(
     chosen = _chosen_files(surveyed, rigs)
     doubtful([finding for finding in checked if finding.place.file in chosen])
     others = (*surveyed.findings[len(checked) :], *stale)
-    of_run([finding for finding in others if finding.place.file in chosen])
+    if found := [finding for finding in others if finding.place.file in chosen]:
+        of_run(found)
     return planned
 
 

@@ -94,11 +94,6 @@ def needed_plan(whole: Plan, alone: Plan, names: Collection[str], models: Iterab
     )
 
 
-def filled_fields(parts: Iterable[tuple[Role, PlanPart]]) -> tuple[str, ...]:
-    """Return the fields of a plan that roles fill."""
-    return tuple(field for role, part in parts for field in (*part.fields, *(_GROUND if role.ground else ())))
-
-
 def part_for(plan: Plan, role: Role) -> Plan | None:
     """Return the plan that a role applies; None if it takes no part in the run."""
     if plan.whole(role.thing):
@@ -163,7 +158,8 @@ def plan(
         planning = Planning(alone, facts, lock, rigs, PlanFields())
         own = _planned(roles, planning)[0]
         needs = needed_plan(whole, own, only.instances, own.models)
-    fields = filled_fields((role, parts[role.name]) for role in roles if role.thing in only.roles)
+    chosen = [role for role in roles if role.thing in only.roles]
+    fields = tuple(field for role in chosen for field in (*parts[role.name].fields, *(_GROUND if role.ground else ())))
     return whole.model_copy(update={"only": only.model_copy(update={"needs": needs, "fields": fields})})
 
 

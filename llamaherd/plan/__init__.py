@@ -38,12 +38,19 @@ from llamaherd.plan.fleet import (
 from llamaherd.plan.instance import (
     RAM,
     DivergencePlan,
+    Endpoint,
     Estimate,
     GatePlan,
     Grows,
+    Health,
     Holds,
     InstancePlan,
+    KeyFile,
     MemberPlan,
+    ServerGpus,
+    ServerLimits,
+    ServerSpec,
+    Stop,
 )
 from llamaherd.plan.machine import (
     ContainerToolkitPlan,
@@ -59,7 +66,6 @@ from llamaherd.plan.machine import (
     WslPlan,
 )
 from llamaherd.plan.plan import Only, Plan
-from llamaherd.plan.server import Endpoint, Health, KeyFile, ServerGpus, ServerLimits, ServerSpec, Stop
 
 __all__ = [
     "PAGE_ASKS",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from llamaherd.inventory.schema import Backend
 from llamaherd.layout import PROJECTS, UNITS
 from llamaherd.plan.artifacts import TextFile, digest
-from llamaherd.plan.server import ServerSpec
+from llamaherd.plan.instance import ServerSpec
 from llamaherd.render import render
 from llamaherd.text.quoting import Written, sh
 

@@ -46,7 +46,7 @@ from llamaherd.recipes.servers import (
     key_advice,
     names_engine,
 )
-from llamaherd.reference import images
+from llamaherd.reference import releases
 from llamaherd.text.numbers import whole_number
 from llamaherd.text.textfile import UnreadableError, read_text
 
@@ -202,12 +202,12 @@ class Container:
     @property
     def official(self) -> bool:
         """True for an image of the llama.cpp project, by its new or old name."""
-        return self.repository in {images.LLAMA_CPP, images.OLD_LLAMA_CPP}
+        return self.repository in {releases.LLAMA_CPP_IMAGE, releases.OLD_LLAMA_CPP_IMAGE}
 
     @property
     def of_cpu(self) -> bool:
         """True if its image is known to have no code for GPUs."""
-        return self.official and self.tagged and images.FOR_GPUS.search(self.tag) is None
+        return self.official and self.tagged and releases.FOR_GPUS.search(self.tag) is None
 
     @property
     def first(self) -> str:
@@ -217,7 +217,7 @@ class Container:
     @property
     def tool(self) -> str | None:
         """The program that the command starts in an image of all tools."""
-        return images.IMAGE_TOOLS.get(self.first) if self.tag.startswith("full") else None
+        return releases.IMAGE_TOOLS.get(self.first) if self.tag.startswith("full") else None
 
 
 def server_of(container: Container) -> ServerCommand | None:
@@ -276,7 +276,11 @@ def _server(container: Container) -> ServerCommand | None:
 def _names_model(container: Container) -> bool:
     """Return whether the first argument of vLLM's own image is its model: the image starts `vllm serve`."""
     flags = all(str(word).startswith("-") for word in container.command[1:2])
-    return container.repository in images.VLLM and flags and base_name(container.first) not in (*_SHELLS, "python3")
+    return (
+        container.repository in releases.VLLM_IMAGES
+        and flags
+        and base_name(container.first) not in (*_SHELLS, "python3")
+    )
 
 
 def _has_server_flags(words: tuple[Word, ...], environment: Mapping[str, Word]) -> bool:
@@ -311,13 +315,13 @@ def check_container(file: Path, container: Container) -> Iterator[Finding]:
     if server and container.unread and not _has_model(server):
         message = f"`{container.unread[0]}` is another file, whose variables are not read"
         yield NOT_READ.at(at_image, message, "put it into the folder of this file, or check it by itself", "note")
-    if ("cuda" in container.tag or container.repository in images.VLLM) and not container.gpu:
+    if ("cuda" in container.tag or container.repository in releases.VLLM_IMAGES) and not container.gpu:
         message = "no GPU is given to this container: the engine would not see one"
         way_out = _HOW["gpu"][container.style]
         yield CONTAINER_FAILS.at(at_image, message, way_out)
-    if container.official and container.tagged and container.gpu and not images.FOR_GPUS.search(container.tag):
+    if container.official and container.tagged and container.gpu and not releases.FOR_GPUS.search(container.tag):
         message = f"`{container.image}` is built for the CPU alone: the GPU given to it stays idle"
-        yield CONTAINER_FAILS.at(at_image, message, f"use `{images.LLAMA_CPP}:server-cuda@sha256:…`")
+        yield CONTAINER_FAILS.at(at_image, message, f"use `{releases.LLAMA_CPP_IMAGE}:server-cuda@sha256:…`")
     if server is not None:
         yield from _network(file, container, server)
 
@@ -382,7 +386,7 @@ def recipe_of_image(file: Path, container: Container) -> Recipe:
     server = server_of(container)
     base = replace(container, built=False)
     found: list[Finding] = []
-    if container.official or container.repository in images.VLLM:
+    if container.official or container.repository in releases.VLLM_IMAGES:
         found += _image(base, Place(file, *container.image.start))
     if container.official:
         found += _entry(file, base)
@@ -408,13 +412,18 @@ _VERSIONED = re.compile(r"(?:^|[-_])(?:v?\d+\.\d+|b\d{4,6}$)")
 
 
 def _image(container: Container, place: Place) -> Iterator[Finding]:
-    right = f"{images.LLAMA_CPP}:{images.serving_tag(container.tag)}"
-    if container.repository == images.OLD_LLAMA_CPP:
+    right = f"{releases.LLAMA_CPP_IMAGE}:{releases.serving_tag(container.tag)}"
+    if container.repository == releases.OLD_LLAMA_CPP_IMAGE:
         message = "the images of llama.cpp moved; nothing is found under `ghcr.io/ggerganov` any more"
         kept = container.tool or (container.tag.startswith("light") and not _serves(container))
-        same = f"{images.LLAMA_CPP}:{images.same_tag(container.tag)}" if kept else right
+        same = f"{releases.LLAMA_CPP_IMAGE}:{releases.same_tag(container.tag)}" if kept else right
         yield NAME_GONE.at(place, message, f"write `{same}`, and its digest after it")
-    elif container.official and container.tagged and not container.image.unknown and not images.exists(container.tag):
+    elif (
+        container.official
+        and container.tagged
+        and not container.image.unknown
+        and not releases.is_published_tag(container.tag)
+    ):
         message = f"llama.cpp publishes no image under the tag `{container.tag}`"
         yield CONTAINER_FAILS.at(place, message, f"use `{right}`, which starts llama-server")
     if container.official and container.tag.startswith("full") and not container.tool and container.entrypoint is None:
@@ -561,10 +570,10 @@ def _cards(file: Path, container: Container, server: ServerCommand) -> Iterator[
         message = f"`NVIDIA_DRIVER_CAPABILITIES={given}` leaves CUDA out of the container"
         yield NO_GPU_GIVEN.at(Place(file, *given.start), message, "write `compute,utility`")
     layers = server.value("-ngl", "--gpu-layers", "--n-gpu-layers")
-    of_cpu = container.official and container.tagged and not images.FOR_GPUS.search(container.tag)
+    of_cpu = container.official and container.tagged and not releases.FOR_GPUS.search(container.tag)
     if of_cpu and not container.gpu and layers and not layers.unknown and str(layers) not in ("0", "auto", "-1"):
         message = f"`{container.image}` computes on the CPU alone: `-ngl {layers}` does nothing"
-        way_out = f"use `{images.LLAMA_CPP}:server-cuda@sha256:…` and give it the GPU, or leave `-ngl` out"
+        way_out = f"use `{releases.LLAMA_CPP_IMAGE}:server-cuda@sha256:…` and give it the GPU, or leave `-ngl` out"
         yield NO_GPU_GIVEN.at(Place(file, *layers.start), message, way_out, "warning")
 
 

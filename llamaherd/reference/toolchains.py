@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-
-from llamaherd.reference.known_faults import BAD_TOOLKITS
+from typing import NamedTuple
 
 Release = tuple[int, int]
 """A CUDA toolkit: (12, 8) is CUDA 12.8."""
@@ -57,6 +56,39 @@ FIRST_WITH_FAMILIES: Release = (12, 9)
 DROPPED_SINCE: tuple[tuple[int, Release], ...] = ((50, (12, 0)), (75, (13, 0)))
 """Architectures below the number are gone since that toolkit: release notes of CUDA 12.0 (Kepler), and
 `nvcc --list-gpu-code` of 12.9 and 13.0 (Maxwell, Pascal, Volta)."""
+
+
+class BadToolkit(NamedTuple):
+    """A toolkit that compiles wrong code, and the first one without the fault."""
+
+    version: tuple[int, int]
+    mended: tuple[int, int]
+    fault: str
+    reported: str
+    source: str
+
+
+BAD_TOOLKITS = (
+    BadToolkit(
+        (13, 2),
+        (13, 3),
+        "IQ quants write gibberish",
+        "2026-04-04",
+        "ggml-org/llama.cpp#21255, #21371, #28581; unslothai/unsloth#4849",
+    ),
+)
+"""13.1 is fine, too. Each source names the toolkit, and unslothai/unsloth#4849 the one that mends it."""
+
+DISTRIBUTION_NVCC = "/usr/bin/nvcc"
+"""The compiler of the package `nvidia-cuda-toolkit`, which comes before /usr/local/cuda in `PATH`."""
+DISTRIBUTION_TOOLKITS: Mapping[str, str] = {
+    "Debian 12": "11.8",
+    "Debian 13": "12.4",
+    "Ubuntu 22.04": "11.5",
+    "Ubuntu 24.04": "12.0",
+}
+"""The toolkit of that package. None of them compiles for `120` (reported 2025-05-02: ggml-org/llama.cpp#13271; also
+#23224, #23118; packages.debian.org and packages.ubuntu.com, nvidia-cuda-toolkit)."""
 
 MISCOMPILING: frozenset[Release] = frozenset(each.version for each in BAD_TOOLKITS)
 """Toolkits that compile wrong code."""

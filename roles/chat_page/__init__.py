@@ -19,7 +19,7 @@ from llamaherd.lock.apply import pinned_image
 from llamaherd.onhost.verbs import NoInput
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import PAGE_ASKS, ChatPlan, Estimate, Plan, TextFile, digest
-from llamaherd.plan.server import Endpoint
+from llamaherd.plan.instance import Endpoint
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunVerb, file_differences, other_settings, written_files
 from llamaherd.role.preflight import Refusal, is_port_taken, port_refusal

@@ -52,8 +52,7 @@ from llamaherd.plan import (
     TextFile,
     WakeRig,
 )
-from llamaherd.plan.instance import task_path
-from llamaherd.plan.server import Endpoint
+from llamaherd.plan.instance import Endpoint, task_path
 from llamaherd.render import render
 from llamaherd.role.changes import (
     Action,

@@ -42,7 +42,7 @@ from llamaherd.plan import (
     digest,
 )
 from llamaherd.plan.devices import declared_power
-from llamaherd.plan.server import Endpoint
+from llamaherd.plan.instance import Endpoint
 from llamaherd.render import render
 from llamaherd.role.changes import unit_file
 from llamaherd.role.role import Planning, PlanPart

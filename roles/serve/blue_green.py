@@ -12,7 +12,7 @@ from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.onhost.servers import ServingState
 from llamaherd.plan import RAM, Holds, InstancePlan, Plan, TextFile
 from llamaherd.plan.backends import render_project, render_unit
-from llamaherd.plan.server import ServerSpec
+from llamaherd.plan.instance import ServerSpec
 from llamaherd.render import render
 from llamaherd.role.changes import written_files
 from llamaherd.text.quoting import Written, url_host

@@ -39,8 +39,7 @@ from llamaherd.plan import (
     digest,
 )
 from llamaherd.plan.backends import server_definition
-from llamaherd.plan.devices import server_environment, server_gpus
-from llamaherd.plan.estimate import estimate_memory
+from llamaherd.plan.devices import estimate_memory, server_environment, server_gpus
 from llamaherd.reference.packages import IMAGE_PACKAGES
 from llamaherd.resources import DOCKERFILE
 from llamaherd.role.changes import Change, RunVerb

@@ -14,7 +14,7 @@ from llamaherd.layout import ADDRESS, ADDRESS_PROGRAM, ADDRESS_RUN, ADDRESS_UNIT
 from llamaherd.onhost.verbs import NoInput
 from llamaherd.onhost.verification import Probe
 from llamaherd.plan import Estimate, Plan, TextFile, VirtualAddressPlan
-from llamaherd.plan.server import Endpoint
+from llamaherd.plan.instance import Endpoint
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunVerb, file_differences, unit_file, unit_spec, written_files
 from llamaherd.role.preflight import PreflightRow, Refusal

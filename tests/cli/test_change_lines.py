@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from llamaherd.cli.change_lines import change_row, render_rows
+from llamaherd.cli.rigs import change_row, render_rows
 from llamaherd.pipeline.diff import Causes, with_causes
 from llamaherd.role.changes import Change, Downtime, RunScript
 from llamaherd.role.values import ValueChange

@@ -20,8 +20,7 @@ import pytest
 import yaml
 
 from llamaherd.cli.control import local_end, result_line
-from llamaherd.cli.pause import seconds_until
-from llamaherd.cli.servers import ControlOptions
+from llamaherd.cli.servers import ControlOptions, seconds_until
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.document import decode
 from llamaherd.onhost.server_control import ControlInput, ServerResult

@@ -14,7 +14,7 @@ from llamaherd.cli.herd import main
 from llamaherd.host.remote import RemoteError
 from llamaherd.onhost.releases import Stored, StoredRelease
 from llamaherd.pipeline import history
-from llamaherd.pipeline.release import Origin, Release
+from llamaherd.pipeline.history import Origin, Release
 from llamaherd.plan import Plan
 from tests.support.envelope import the_rig
 from tests.support.fake import Alone

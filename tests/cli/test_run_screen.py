@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from llamaherd.cli.run_screen import RunScreen, failure_lines, live_lines, next_command, print_done, served_lines
+from llamaherd.cli.run_screen import (
+    RunScreen,
+    failure_lines,
+    live_lines,
+    next_command,
+    print_done,
+    print_failures,
+    served_lines,
+)
+from llamaherd.deploy.run import RunResult
 from llamaherd.deploy.run_state import Failure
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import APT_LOG
@@ -193,15 +202,44 @@ REASON = "llama_model_load: error loading model: unable to allocate CUDA0 buffer
             ],
         ),
         (
+            Failure(
+                "models | begin to fetch",
+                "cannot give /run/llamaherd-fetch to llama-fetch; the reason is above",
+                log=("chown: invalid user: 'llama-fetch:llama-fetch'",),
+            ),
+            [
+                "attic:   chown: invalid user: 'llama-fetch:llama-fetch'",
+                "attic ✗ begin to fetch: cannot give /run/llamaherd-fetch to llama-fetch; the reason is above",
+            ],
+        ),
+        (
             Failure("connection", "nothing listens for SSH at attic.lan port 22", "check that the host is up"),
             ["attic ✗ nothing listens for SSH at attic.lan port 22", "  help: check that the host is up"],
         ),
     ],
-    ids=["rolled back", "never stopped", "down", "build", "apt", "unreached"],
+    ids=["rolled back", "never stopped", "down", "build", "apt", "a reason above", "unreached"],
 )
 def test_a_failure_ends_in_four_lines(failure: Failure, lines: list[str]) -> None:
     assert failure_lines("attic", failure) == lines
     assert len(lines) <= 4
+
+
+@pytest.mark.parametrize(
+    ("output", "lines"),
+    [
+        ("", ["attic ✗ the run has printed no reason; `herd up attic -v` shows all of the run"]),
+        (
+            "    [attic] motd: it broke\n",
+            ["[attic] motd: it broke", "attic ✗ the reason is above; `herd up attic -v` shows all of the run"],
+        ),
+    ],
+    ids=["nothing", "of pyinfra"],
+)
+def test_a_failure_that_was_not_noted_refers_to_what_is_printed(
+    output: str, lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_failures(RunResult(("attic",), output=output))
+    assert [line.strip() for line in capsys.readouterr().err.splitlines()] == lines
 
 
 def test_another_command_names_its_own_fix() -> None:

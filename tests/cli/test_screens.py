@@ -23,13 +23,13 @@ from rich.console import Console
 
 from llamaherd.cli.common import fitted
 from llamaherd.cli.herd import main
-from llamaherd.cli.preflight import print_preflight
-from llamaherd.cli.report import print_page
+from llamaherd.cli.report_output import print_page
+from llamaherd.cli.verification import print_preflight
 from llamaherd.measure.report.page import page
 from llamaherd.measure.results.comparison import compare_results
 from llamaherd.measure.results.comparison_table import measurement_outcome, print_comparison, print_outcome
 from llamaherd.measure.tune.show import print_result
-from llamaherd.pipeline.preflight import Preflight
+from llamaherd.pipeline.preview import Preflight
 from llamaherd.role.preflight import PreflightRow
 from llamaherd.store.show import print_holdings, print_removals
 from tests.bench.test_compare import steady

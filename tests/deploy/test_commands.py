@@ -11,7 +11,7 @@ from pyinfra.api import Config, Host, Inventory, State
 from pyinfra.api.connect import connect_all
 from pyinfra.api.state import StateOperationMeta
 
-from llamaherd.deploy import commands, connector, screen
+from llamaherd.deploy import commands, connector, run_state
 from llamaherd.deploy.commands import RebootHostCommand, VerbCommand, command
 from llamaherd.deploy.run_state import downtimes_of, failures_of, noted_failures, speeds_of
 from llamaherd.host import program
@@ -88,7 +88,7 @@ def verb(how: RunVerb) -> VerbCommand:
 @pytest.mark.usefixtures("starts_processes")
 def test_why_a_verb_fails_is_shown_and_noted(here: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
-    for module in (connector, screen):
+    for module in (connector, run_state):
         monkeypatch.setattr(module, "echo", lambda line="", **_: shown.append(line))
     here.state.print_input = True
     done, said = verb(RunVerb("serve.removal.explode", Keyed(Secret(KEY)))).execute(here.state, here, {"_sudo": True})
@@ -141,7 +141,7 @@ class Noted:
 @pytest.mark.usefixtures("starts_processes")
 def test_on_a_screen_progress_is_shown_and_failures_are_not(here: Host, capsys: pytest.CaptureFixture[str]) -> None:
     noted = Noted()
-    with screen.shown_on(noted):
+    with run_state.shown_on(noted):
         verb(replace(played(), says="starting llama-chat")).execute(here.state, here, {"_sudo": True})
         verb(played(fails="no memory")).execute(here.state, here, {"_sudo": True})
     assert noted.lines == ["one starting llama-chat"]

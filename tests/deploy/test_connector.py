@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 from pyinfra.api import Config, Host, Inventory, State, StringCommand, output
 from pyinfra.api.connect import connect_all
+from pyinfra.api.state import StateOperationMeta
 
 from llamaherd.cli.common import echo, print_findings
 from llamaherd.deploy import connector
 from llamaherd.deploy.connector import upload_progress
-from llamaherd.deploy.run_state import noted_failures
+from llamaherd.deploy.run_state import failures_of, noted_failures
 from llamaherd.diagnostics.findings import Finding, Place, UserError
 from llamaherd.host.remote import RemoteError, Shell
 from llamaherd.inventory.schema import LOCAL, Connect
@@ -197,6 +198,17 @@ def test_a_part_that_is_longer_than_the_file_is_of_another(here: Host, file: Pat
     (tmp_path / "there.part").write_bytes(b"-" * 400_000)
     assert sent(here, file, tmp_path / "there")
     assert (tmp_path / "there").read_bytes() == file.read_bytes()
+
+
+def test_why_a_file_cannot_be_sent_is_noted(here: Host, file: Path, tmp_path: Path) -> None:
+    """As to a host that was never set up: it has no folder for files that arrive."""
+    meta = StateOperationMeta((0,))
+    meta.names.add("models | in the store")
+    here.state.op_meta["this"] = meta
+    here.executing_op_hash = "this"
+    assert not sent(here, file, tmp_path / "incoming" / "there")
+    (failure,) = failures_of(here)
+    assert str(tmp_path / "incoming") in failure.message
 
 
 SOURCES = {"bytes": BytesIO(b"\0text\n"), "text": StringIO("\0text\n"), "file": None}

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from llamaherd.deploy.run_state import HeldLock, holds_host_lock, pause_host_lock, release_host_lock, take_host_lock
-from llamaherd.host import host_lock
-from llamaherd.host.host_lock import HostLock
+from llamaherd.host import protocol
+from llamaherd.host.protocol import HostLock
 from llamaherd.host.remote import Patience, Shell
 from llamaherd.inventory.schema import LOCAL, Connect
 from roles import ROLES
@@ -52,7 +52,7 @@ def test_who_logs_in_before_waits_for_no_login(tmp_path: Path, monkeypatch: pyte
         logins.append(connect)
         return Shell(connect, fresh=fresh)
 
-    monkeypatch.setattr(host_lock, "Shell", login)
+    monkeypatch.setattr(protocol, "Shell", login)
     mine = HostLock("idle", Connect(host=LOCAL), "tom")
     mine.log_in()
     assert mine.take(never)

@@ -18,7 +18,8 @@ from llamaherd.lock.apply import pinned
 from llamaherd.recipes import examine
 from llamaherd.recipes.recipe import recipe_version
 from llamaherd.reference import releases
-from llamaherd.reference.known_faults import BAD_BUILDS, BAD_TOOLKITS, bad_builds
+from llamaherd.reference.releases import BAD_BUILDS, bad_builds
+from llamaherd.reference.toolchains import BAD_TOOLKITS
 from tests.support.rigs import changed, cpu_rig
 
 NEWEST = catalogues("llama.cpp")[-1]

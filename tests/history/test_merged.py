@@ -6,10 +6,9 @@ from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.pipeline import plan as planning
 from llamaherd.pipeline.diff import find_causes
 from llamaherd.pipeline.fleet_files import locked_facts
-from llamaherd.pipeline.history import keyless, missing_on_host, release_plan
+from llamaherd.pipeline.history import Past, keyless, merged_plan, missing_on_host, release_plan
 from llamaherd.pipeline.plan import choose_parts
 from llamaherd.pipeline.preview import preview_changes
-from llamaherd.pipeline.release import Past, merged_plan
 from llamaherd.plan import Only, Plan
 from roles import ROLES
 from tests.support.ours import parse_state

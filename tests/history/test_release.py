@@ -21,9 +21,20 @@ from llamaherd.onhost.services import forget_fingerprints, record_fingerprints
 from llamaherd.onhost.system import Host
 from llamaherd.pipeline import history
 from llamaherd.pipeline.diff import Causes, find_causes
-from llamaherd.pipeline.history import choose_release, keyless, missing_on_host, query_causes, release_plan
+from llamaherd.pipeline.history import (
+    Origin,
+    Past,
+    Release,
+    bounded_sentences,
+    choose_release,
+    keyless,
+    missing_on_host,
+    past_of,
+    query_causes,
+    release_plan,
+    write_input,
+)
 from llamaherd.pipeline.preview import Preview
-from llamaherd.pipeline.release import Origin, Past, Release, bounded_sentences, past_of, write_input
 from llamaherd.plan import Plan
 from llamaherd.role.changes import Change, RunScript
 from roles import ROLES

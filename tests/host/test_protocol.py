@@ -33,7 +33,7 @@ from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.engine_memory import ToolRun, ToolRuns
 from llamaherd.onhost.hardware import FoundHost, HardwareInput
-from llamaherd.pipeline import engine_estimate, preflight
+from llamaherd.pipeline import engine_estimate, preview
 from llamaherd.pipeline.inspection import inspect_host
 from llamaherd.pipeline.verify import verify_rig
 from llamaherd.render import render
@@ -235,7 +235,7 @@ def test_a_verification_that_is_cut_off_is_none() -> None:
 
 
 def test_preflight_shows_what_was_cut_off_as_its_row() -> None:
-    found = preflight.run_preflight(PLAN, ROLES, saying('{"event":"result"', "Killed"))
+    found = preview.run_preflight(PLAN, ROLES, saying('{"event":"result"', "Killed"))
     (row,) = found.rows
     assert "the output of the host ended early: Killed" in str(row)
 

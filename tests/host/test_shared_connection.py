@@ -17,7 +17,7 @@ import pytest
 
 from llamaherd.host import remote
 from llamaherd.host.remote import Patience, RemoteError, Shell
-from llamaherd.host.shared_connection import VARIABLE, is_open, shared_socket
+from llamaherd.host.ssh import VARIABLE, is_open, shared_socket
 from llamaherd.inventory.schema import LOCAL, Connect
 from tests.support.sshd import MISSING, SSHD, Sshd, running_sshd
 

@@ -18,9 +18,9 @@ from pyinfra.api.state import StateOperationMeta
 from llamaherd.deploy import connector
 from llamaherd.deploy.commands import ScriptCommand
 from llamaherd.deploy.run_state import noted_failures
-from llamaherd.host import host_lock, remote, time_limits
-from llamaherd.host.host_lock import HostLock
+from llamaherd.host import protocol, remote, time_limits
 from llamaherd.host.program import GO, Events, Program, packed_program
+from llamaherd.host.protocol import HostLock
 from llamaherd.host.remote import Patience, Remote, RemoteError, Shell
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.role.changes import RunScript
@@ -137,8 +137,8 @@ def test_a_turn_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     speaks = Program(
         "1" * 16, {"__main__.py": b"import time\nwhile True:\n    print(flush=True)\n    time.sleep(0.2)\n"}
     )
-    monkeypatch.setattr(host_lock, "packed_program", lambda: speaks)
-    monkeypatch.setattr(host_lock, "_SECONDS", LIMIT)
+    monkeypatch.setattr(protocol, "packed_program", lambda: speaks)
+    monkeypatch.setattr(protocol, "_LOCK_SECONDS", LIMIT)
     with ends_in_time(), pytest.raises(RemoteError, match="did not finish waiting for other runs within 1 s"):
         HostLock("box", HERE, "tom").take(nothing, wait=0)
 

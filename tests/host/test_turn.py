@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.host_lock import HostLock, unlock_host
+from llamaherd.host.protocol import HostLock, unlock_host
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.onhost.reservation import Unlocked
 from tests.support.stores import needs_root

@@ -23,7 +23,7 @@ from llamaherd.memory.facts import Sized, rig_facts
 from llamaherd.memory.instances import draft_placement, placement
 from llamaherd.memory.placement import HOST, Placement, ik_layer_devices
 from llamaherd.memory.suggestions import suggest_changes
-from llamaherd.plan.estimate import estimate_memory
+from llamaherd.plan.devices import estimate_memory
 from tests.support.headers import gemma3, qwen_35b, qwen_122b
 
 LLAMA = {"kind": "llama.cpp", "ref": "b11434"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from llamaherd.host.state import HostState
-from llamaherd.pipeline.preflight import Preflight, table_lines, unreachable_host
+from llamaherd.pipeline.preview import Preflight, table_lines, unreachable_host
 from llamaherd.plan import Plan
 from llamaherd.reference.cards import CARDS, is_known_model, is_other_model, model_of
 from llamaherd.role.preflight import PreflightRow, Refusal
@@ -346,7 +346,7 @@ def test_every_problem_is_in_the_table_once() -> None:
 def test_a_problem_about_nothing_known_has_a_row_too(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = rig({"a": OLD})
     extra = [Refusal("one", "do"), Refusal("two", "do", "driver"), Refusal("three", "do", "driver")]
-    monkeypatch.setattr("llamaherd.pipeline.preflight.refusals", lambda *_: extra)
+    monkeypatch.setattr("llamaherd.pipeline.preview.refusals", lambda *_: extra)
     found = survey(plan, parse_state(converged(plan, {})), {})
     assert [(row.what, row.why) for row in found.refused] == [("driver", "two"), ("driver", "three"), ("host", "one")]
 

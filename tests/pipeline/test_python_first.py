@@ -10,7 +10,7 @@ from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.pipeline import inspection as inspecting
 from llamaherd.pipeline import preview
 from llamaherd.pipeline.inspection import NO_PYTHON_NOTE, install_script, python_change
-from llamaherd.pipeline.preflight import run_preflight
+from llamaherd.pipeline.preview import run_preflight
 from llamaherd.plan import Plan
 from roles import ROLES
 from tests.support.fake import Alone, is_question, run

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from llamaherd.inventory.schema import Connect, Rig
+from llamaherd.pipeline.history import Past, merged_plan
 from llamaherd.pipeline.own_roles import all_roles
 from llamaherd.pipeline.preview import Preview, preview_changes
-from llamaherd.pipeline.release import Past, merged_plan
 from llamaherd.pipeline.removal import empty_plan, removing_roles, unremovable_roles
 from llamaherd.plan import Plan
 from llamaherd.role.changes import Change, RunVerb

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamaherd.pipeline.waves import Halt, Pace, Wave, halt, waves
+from llamaherd.cli.apply import Halt, Pace, Wave, halt, waves
 
 FLEET = ("attic", "box", "duo", "six")
 NAMES = st.lists(st.text("abcde", min_size=1, max_size=3), unique=True, max_size=9)

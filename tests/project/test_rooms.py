@@ -33,7 +33,6 @@ EDGES = (
     *("measure/trials/gate.py", "measure/trials/trial.py"),
     *(
         "host/remote.py",
-        "host/shared_connection.py",
         "host/ssh.py",
         "host/tunnel.py",
         "inventory/api_keys.py",

@@ -9,7 +9,7 @@ import pytest
 from llamaherd.memory.estimate import estimate
 from llamaherd.memory.overhead import repacked_bytes
 from llamaherd.memory.placement import Placement
-from llamaherd.plan.estimate import resident_bytes
+from llamaherd.plan.devices import resident_bytes
 from tests.support.headers import qwen_35b
 
 HEADER = qwen_35b()

@@ -11,7 +11,7 @@ from llamaherd.fleet.status import CheckedStatus, check_status, rig_snapshot, st
 from llamaherd.fleet.status_text import status_summary, status_tables
 from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.onhost.status import CardStatus, HostStatus, ServerStatus
-from llamaherd.pipeline.release import Origin, Release
+from llamaherd.pipeline.history import Origin, Release
 from llamaherd.plan import Plan
 from tests.bench.grouped import GROUPED
 from tests.status.made import GATEWAY

@@ -18,7 +18,7 @@ from llamaherd.onhost.document import encode
 from llamaherd.onhost.system import System
 from llamaherd.onhost.verification import Probe, VerifyInput
 from llamaherd.onhost.verification import verify as run_probes
-from llamaherd.pipeline import inspection, load, preflight, verify
+from llamaherd.pipeline import inspection, load, preview, verify
 from llamaherd.pipeline import plan as pipeline_plan
 from llamaherd.pipeline import plan as planning
 from llamaherd.pipeline.fleet_files import locked_facts
@@ -82,17 +82,17 @@ def tasks(made: Plan) -> list[str]:
 
 def refusals(made: Plan, state: HostState, local_sizes: Mapping[str, int]) -> list[Refusal]:
     """What stands in the way."""
-    return preflight.refusals(made, state, ROLES, local_sizes)
+    return preview.refusals(made, state, ROLES, local_sizes)
 
 
-def survey(made: Plan, state: HostState, local_sizes: Mapping[str, int]) -> preflight.Preflight:
+def survey(made: Plan, state: HostState, local_sizes: Mapping[str, int]) -> preview.Preflight:
     """Preflight's table."""
-    return preflight.survey_host(made, state, ROLES, local_sizes)
+    return preview.survey_host(made, state, ROLES, local_sizes)
 
 
 def sends(made: Plan, state: HostState) -> list[SendFile]:
     """What would be sent."""
-    return preflight.files_to_send(made, state, ROLES)
+    return preview.files_to_send(made, state, ROLES)
 
 
 def probes_text(made: Plan, roles: Sequence[Role] = ROLES) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from llamaherd.host import host_lock, protocol
 from llamaherd.host import program as packing
+from llamaherd.host import protocol
 from llamaherd.host.program import Program, packed_program
 
 _MAIN = """\
@@ -38,5 +38,4 @@ def lock_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moved = Program(ours.hash, sources)
     (folder / "libexec").mkdir()
     monkeypatch.setattr(packing, "PROGRAMS", folder / "libexec" / "onhost")
-    for each in (host_lock, protocol):
-        monkeypatch.setattr(each, "packed_program", lambda: moved)
+    monkeypatch.setattr(protocol, "packed_program", lambda: moved)

@@ -15,7 +15,7 @@ from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.measure.trials.trial import Variant
 from llamaherd.measure.tune.evaluation import probe_energy, watch_gpus
 from llamaherd.plan import GpuRef, InstancePlan
-from llamaherd.plan.server import ServerGpus
+from llamaherd.plan.instance import ServerGpus
 from tests.bench.meter_lines import NEW
 from tests.support.rigs import cpu_rig, planned
 from tests.support.stores import needs_root

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from llamaherd.diagnostics.findings import Rule, Severity
 from llamaherd.diagnostics.spelling import misspelled_name, nearest_name
 from llamaherd.engines.flags.definitions import Problem
-from llamaherd.reference.known_faults import DISTRIBUTION_NVCC, DISTRIBUTION_TOOLKITS
+from llamaherd.reference.toolchains import DISTRIBUTION_NVCC, DISTRIBUTION_TOOLKITS
 
 LLAMA, IK = "llama.cpp", "ik_llama.cpp"
 RENAMED: Mapping[str, Mapping[str, tuple[str, str]]] = {

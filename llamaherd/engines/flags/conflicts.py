@@ -43,7 +43,7 @@ from llamaherd.engines.flags.task import (
     find_short_inputs,
     find_useless_draft_settings,
 )
-from llamaherd.reference.known_faults import BadBuild, bad_builds
+from llamaherd.reference.releases import BadBuild, bad_builds
 
 SOURCES = ("--model", "--model-url", "--hf-repo", "--docker-repo")
 OF_A_ROUTER = ("--models-preset", "--models-dir", "--models-max", "--models-autoload")

@@ -46,8 +46,7 @@ from llamaherd.measure.trials.trial import (
     trial_port,
 )
 from llamaherd.memory.divergence import Pass, Reading, compared_arguments, kept_arguments
-from llamaherd.pipeline.history import NEWEST_RELEASES, query_past
-from llamaherd.pipeline.release import Past
+from llamaherd.pipeline.history import NEWEST_RELEASES, Past, query_past
 from llamaherd.plan import GatePlan, InstancePlan, Plan, digest
 from llamaherd.role.changes import GateRefusal, GateRequest
 from llamaherd.text.numbers import show_seconds, utc_stamp

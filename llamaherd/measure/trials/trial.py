@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, Self
 
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.host.host_lock import HostLock
-from llamaherd.host.protocol import UnexpectedLineError
+from llamaherd.host.protocol import HostLock, UnexpectedLineError
 from llamaherd.host.remote import Patience, Shell
 from llamaherd.host.ssh import Forward, RemoteError
 from llamaherd.host.tunnel import free_port

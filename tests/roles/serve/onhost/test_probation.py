@@ -11,7 +11,7 @@ import pytest
 
 from llamaherd.onhost.document import decode, parse_document
 from llamaherd.onhost.system import Ended
-from llamaherd.pipeline.release import Release
+from llamaherd.pipeline.history import Release
 from roles.serve.onhost import probation
 from roles.serve.onhost.model import ProofQuestion, Server
 from roles.serve.onhost.probation import ProbationInput, Run, inspect, run_probation, start_probation
