@@ -18,6 +18,7 @@ from llamaherd.recipes.pages import (
     blocks_of,
     commands_of,
     is_article,
+    steps_of_package,
     text_outside_code,
     typed_commands,
     wslconfig_of,
@@ -50,7 +51,10 @@ _COMMANDS = re.compile(
     re.MULTILINE,
 )
 _OF_ENGINES = re.compile(r"llama-(?:server|swap)[\"', ]+-|\bvllm serve\b|\bllama\.cpp:(?:server|full)")
-_KUBERNETES = re.compile(r"^apiVersion[ \t]*:[^\n]*\n(?:[^\n]*\n)*?kind[ \t]*:", re.MULTILINE)
+_OTHER_YAML = re.compile(
+    r"^apiVersion[ \t]*:(?=[\s\S]*^kind[ \t]*:)|^[\"']?on[\"']?[ \t]*:(?=[\s\S]*^jobs[ \t]*:)", re.MULTILINE
+)
+"""Files of Kubernetes, and workflows of GitHub."""
 
 
 def kind_of(path: Path, text: str) -> RecipeKind | None:
@@ -85,7 +89,7 @@ def _kind_of_yaml(name: str, text: str) -> RecipeKind | None:
         return "compose"
     if ansible.is_ansible(text):
         return "ansible"
-    return None if _KUBERNETES.search(text) else "inventory"
+    return None if _OTHER_YAML.search(text) else "inventory"
 
 
 def _presets(text: str) -> tuple[Block, ...]:
@@ -276,6 +280,8 @@ def _hidden_ending(file: Path) -> Iterator[Finding]:
 def _shell(path: Path, text: str) -> Recipe:
     """Return the recipe of a script, or of the commands and settings of WSL in an article."""
     script = PurePath(_TEMPLATE.sub("", path.name.lower())).suffix in _SHELL_SUFFIXES or text.startswith("#!")
+    if path.suffix == ".spec" and (steps := steps_of_package(text)):
+        return shell.reader_of(path, text).read(steps)
     code = () if script else blocks_of(text)
     if script or not (code or is_article(text)):
         return shell.check_text(path, text)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
-from llamaherd.recipes.commands import EMPTY, Text, joined, positioned
+from llamaherd.recipes.commands import EMPTY, Text, joined, positioned, without_escapes
 
 _FENCE = re.compile(r"([ \t>]*)(?:[-*+] |\d+\. )?(`{3,}|~{3,})[ \t]*\{?\.?([\w+#-]*)[^`\n]*")
 _HTML = re.compile(r"<(?:!doctype html|html|body|pre)\b", re.IGNORECASE)
@@ -194,6 +194,30 @@ def wslconfig_of(text: str) -> str:
         for number, line in enumerate(found[0].split("\n"), start=first):
             lines[number] = line
     return "\n".join(lines)
+
+
+_SECTION = re.compile(
+    r"^%(?:(?P<script>prep|conf|build|install|check|(?:pre|post)(?:un|trans)?)"
+    r"|package|description|clean|files|changelog|generate_buildrequires|trigger\w*)\b[^\n]*\n?",
+    re.MULTILINE,
+)
+"""The first line of a section of an RPM package."""
+
+
+def steps_of_package(text: str) -> Text | None:
+    """Return the sections of an RPM `.spec` that are scripts, without `%{buildroot}`; None for another text."""
+    found = [*_SECTION.finditer(text)]
+    ends = [*(each.start() for each in found[1:]), len(text)]
+    scripts = [(each.end(), end) for each, end in zip(found, ends, strict=False) if each["script"]]
+    if not scripts or not re.search(r"^Name[ \t]*:", text, re.MULTILINE):
+        return None
+    whole = positioned(text)
+    steps = joined(whole.cut(start, end) for start, end in scripts)
+    return without_escapes(steps, r"(%\{buildroot\}|\$\{?RPM_BUILD_ROOT\b\}?)", dict.fromkeys(_ROOTS, ""))
+
+
+_ROOTS = ("%{buildroot}", "$RPM_BUILD_ROOT", "${RPM_BUILD_ROOT}")
+"""The folder that stands for the root of the host while a package is built."""
 
 
 def _is_command(line: str, patterns: tuple[re.Pattern[str], ...]) -> bool:
