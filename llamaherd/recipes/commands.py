@@ -6,9 +6,10 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from llamaherd.inventory.yaml_file import Document as YamlDocument
-from llamaherd.inventory.yaml_file import Path_
+from llamaherd.inventory.yaml_file import Path_, parse_yaml
 
 Position = tuple[int, int]
 """Line and column, from 1."""
@@ -30,6 +31,11 @@ def joined(texts: Iterable[Text]) -> Text:
     """Return the texts as one, in their order."""
     parts = list(texts)
     return Text("".join(part.chars for part in parts), tuple(at for part in parts for at in part.at))
+
+
+def placed(chars: str, at: Position) -> Text:
+    """Return a text whose characters all stand at one position, such as the value of a variable."""
+    return Text(chars, (at,) * len(chars))
 
 
 EMPTY = Text("", ())
@@ -228,24 +234,40 @@ def read_compose_command(text: Text) -> ComposeCommand:
     return ComposeCommand(joined(kept), continued)
 
 
-def yaml_text_at(document: YamlDocument, whole: Text, path: Path_, value: str) -> Text:
-    """Return a value with the position of each of its characters, whether it is quoted, folded or plain.
+@dataclass(frozen=True)
+class YamlFile:
+    """A YAML file with the position of each character of its values."""
 
-    `whole` is the text of the file.
-    """
-    place = document.value(path)
-    start = bisect_left(whole.at, (place.line, place.column))
-    positions: list[tuple[int, int]] = []
-    here = start
-    if whole.chars[start : start + 1] in {">", "|"}:
-        here = max(whole.chars.find("\n", start), start)
-    for char in value:
-        found = here if char.isspace() else whole.chars.find(char, here)
-        if found < 0 or found >= len(whole.at):
-            return Text(value, ((place.line, place.column),) * len(value))
-        positions.append(whole.at[found])
-        here = found + 1 if not char.isspace() else here
-    return Text(value, tuple(positions))
+    document: YamlDocument
+    text: Text
+    above: int = 0
+    """The number of lines that were put above the file's own."""
+
+    def at(self, path: Path_) -> Position:
+        """Return the position of a value."""
+        place = self.document.value(path)
+        return max(place.line - self.above, 1), place.column
+
+    def value(self, path: Path_, value: str) -> Text:
+        """Return a value with the position of each of its characters, whether it is quoted, folded or plain."""
+        place, whole = self.document.value(path), self.text
+        here = bisect_left(whole.at, (place.line, place.column))
+        if whole.chars[here : here + 1] in {">", "|"}:
+            here = max(whole.chars.find("\n", here), here)
+        positions: list[Position] = []
+        for char in value:
+            found = here if char.isspace() else whole.chars.find(char, here)
+            if found < 0 or found >= len(whole.at):
+                return placed(value, self.at(path))
+            line, column = whole.at[found]
+            positions.append((max(line - self.above, 1), column))
+            here = found + 1 if not char.isspace() else here
+        return Text(value, tuple(positions))
+
+
+def yaml_file(file: Path, text: str, *, merging: bool = False) -> YamlFile:
+    """Parse a text as YAML. Raise InventoryError for another one. `merging` allows Compose's own tags."""
+    return YamlFile(parse_yaml(file, text, merging=merging), positioned(text))
 
 
 @dataclass(frozen=True)
@@ -265,6 +287,11 @@ class Word:
     def __str__(self) -> str:
         return self.text.chars
 
+    @property
+    def veiled(self) -> Text:
+        """The text with its unknown parts veiled."""
+        return self.hidden or (veiled(self.text) if self.unknown else self.text)
+
 
 def word_of(text: Text, start: Position | None = None) -> Word:
     """Return a text as a word, which is unknown if a part of the text is."""
@@ -278,7 +305,7 @@ def word_of(text: Text, start: Position | None = None) -> Word:
 
 def joined_words(first: Word, second: Word) -> Word:
     """Return two words as one."""
-    hidden = joined(each.hidden or (veiled(each.text) if each.unknown else each.text) for each in (first, second))
+    hidden = joined((first.veiled, second.veiled))
     text, unknown = Text(unveil(hidden.chars), hidden.at), first.unknown or second.unknown
     return Word(text, first.start, unknown, first.unset + second.unset, first.tilde, hidden if unknown else None)
 

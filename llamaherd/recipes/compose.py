@@ -11,36 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from llamaherd.diagnostics.findings import Finding, Place
-from llamaherd.inventory.yaml_file import TOO_LARGE, UNREADABLE, Document, parse_yaml
-from llamaherd.recipes import commands, compose_rules, containers, servers
+from llamaherd.inventory.yaml_file import TOO_LARGE, UNREADABLE, Document
+from llamaherd.recipes import commands, compose_rules, container_rules
 from llamaherd.recipes.commands import Document as Written
-from llamaherd.recipes.commands import (
-    Position,
-    Text,
-    Word,
-    expand,
-    interpolated,
-    is_veiled,
-    positioned,
-    unveil,
-    word_of,
-)
-from llamaherd.recipes.compose_service import (
-    Service,
-    as_list,
-    as_mapping,
-    given_cards,
-    given_ids,
-    has_cards,
-    may_lock,
-    most_memory,
-    mount_targets,
-    service_of,
-    shares_memory,
-    variables_of,
-)
-from llamaherd.recipes.containers import Container, bind_mounts, variables_of_files
-from llamaherd.recipes.recipe import NOT_AS_IT_LOOKS, NOT_READ, OTHER_VARIABLE, Published, Recipe
+from llamaherd.recipes.commands import Word, YamlFile, expand, interpolated, placed, word_of, yaml_file
+from llamaherd.recipes.compose_service import Service, as_list, as_mapping, options_of, service_of
+from llamaherd.recipes.containers import container_of
+from llamaherd.recipes.recipe import NOT_AS_IT_LOOKS, NOT_READ, OTHER_VARIABLE, Recipe
 
 MOST_SERVICES = 200
 """The most services of one file that are checked: each is compared with all others."""
@@ -51,27 +28,31 @@ def check_text(file: Path, text: str, outside: Mapping[str, str]) -> Recipe:
 
     Raise InventoryError (LH001, LH003) for a text that is not YAML.
     """
-    return _Reader(parse_yaml(file, text, merging=True), positioned(text), outside).read()
+    return _Reader(yaml_file(file, text, merging=True), outside).read()
 
 
 def check_excerpt(file: Path, text: str) -> Recipe:
     """Return the recipe of a Compose file on a page, for which other files are unknown."""
-    return _Reader(parse_yaml(file, text, merging=True), positioned(text), {}, whole=False).read()
+    return _Reader(yaml_file(file, text, merging=True), {}, whole=False).read()
 
 
 @dataclass(frozen=True)
 class _Reader:
-    document: Document
-    text: Text
+    file: YamlFile
     outside: Mapping[str, str]
     whole: bool = True
     """False for a part of a page."""
+
+    @property
+    def document(self) -> Document:
+        """The data of the file."""
+        return self.file.document
 
     def read(self) -> Recipe:
         """Return the recipe of all services, and the files that `configs` holds."""
         declared = as_mapping(self.document.data.get("services"))
         recipe = Recipe(tuple(self._unread(declared)), documents=tuple(self._configs()))
-        keyed = any(containers.has_swap_keys(each.text.chars) for each in recipe.documents)
+        keyed = any(container_rules.has_swap_keys(each.text.chars) for each in recipe.documents)
         services: list[Service] = []
         for number, (name, value) in enumerate(declared.items()):
             if number == MOST_SERVICES:
@@ -80,7 +61,7 @@ class _Reader:
                 recipe += Recipe((TOO_LARGE.at(place, message, "cut it into several files"),))
                 break
             if isinstance(value, dict):
-                service, unread = service_of(self.document, self.text, name, files=self.whole)
+                service, unread = service_of(self.file, name, files=self.whole)
                 found, service = self._service(service, keyed=keyed)
                 recipe += Recipe(tuple(unread)) + found
                 services.append(service)
@@ -101,7 +82,7 @@ class _Reader:
         for name, value in as_mapping(self.document.data.get("configs")).items():
             content = as_mapping(value).get("content")
             if isinstance(content, str):
-                text = commands.yaml_text_at(self.document, self.text, ("configs", name, "content"), content)
+                text = self.file.value(("configs", name, "content"), content)
                 text = commands.without_dollars(interpolated(text, self.outside))
                 yield Written(text, self._target(name))
 
@@ -117,47 +98,29 @@ class _Reader:
         image = service.last("image")
         words = expand(image[0].text(image[1], "image"), self.outside) if image and isinstance(image[1], str) else ()
         if not words and image is None and "build" in declared:
-            words = (containers.word_at(service.name, service.at),)  # its own image
+            words = (Word(placed(service.name, service.at), service.at),)  # its own image
         if not words:
             return Recipe(), service
-        environment = variables_of(declared.get("environment"))
+        options = [*options_of(service, self.outside, files=self.whole)]
+        environment = dict(each.value.partition("=")[::2] for each in options if each.name == "--env")
         command, empty = self._command(service, "command", environment)
-        network = service.last("network_mode")
         folder = self.document.file.absolute().parent
-        variables, unread = variables_of_files(folder, self._files(service) if self.whole else ())
-        container = Container(
-            image=words[0],
-            command=command,
+        container = container_of(options, words[0], command, folder=folder, style="compose")
+        container = replace(
+            container,
             entrypoint=self._command(service, "entrypoint", environment)[0] if "entrypoint" in declared else None,
-            ports=tuple(self._ports(service)),
-            environment={**variables, **self._settings(service)},
-            gpu=has_cards(declared),
-            host_network=network[0].at("network_mode") if network and network[1] == "host" else None,
-            mounts=mount_targets(declared) if service.complete else None,
-            binds=bind_mounts(as_list(declared.get("volumes"))),
-            memlock=may_lock(declared),
-            shares_memory=shares_memory(declared),
-            memory=most_memory(declared),
-            cards=given_cards(declared),
-            gpu_ids=given_ids(declared),
-            cpus=str(declared.get("cpuset", "")),
+            mounts=container.mounts if service.complete else None,
             built="build" in declared,
-            settings_elsewhere=bool(unread) or not service.complete or keyed,
-            unread=tuple(f"env_file: {name}" for name in unread),
+            settings_elsewhere=container.settings_elsewhere or not service.complete or keyed,
         )
-        server = containers.server_of(container)
-        service = replace(service, container=container, server=server)
-        recipe = Recipe(tuple(containers.check_container(self.document.file, container)))
-        recipe += Recipe(tuple(containers.check_start(self.document.file, container, server)))
-        if server is None and not container.official:
-            return recipe, service
-        recipe += Recipe((*self._empty(empty, environment), *self._split(service)))
-        if server:
-            recipe += Recipe(tuple(containers.check_needs(self.document.file, container, server)))
-            reported = {each.place for each in recipe.findings if each.code == NOT_AS_IT_LOOKS.code}
-            found = servers.check_server(self.document.file, server)
-            recipe += Recipe(tuple(each for each in found if each.place not in reported), (server,))
-        return recipe, service
+        recipe = container_rules.recipe_of(self.document.file, container)
+        server = recipe.servers[0] if recipe.servers else None
+        if server or container.official:
+            found = (*self._empty(empty, environment), *self._split(service))
+            reported = {each.place for each in found if each.code == NOT_AS_IT_LOOKS.code}
+            kept = (each for each in recipe.findings if each.place not in reported)
+            recipe = Recipe((*kept, *found), recipe.servers)
+        return recipe, replace(service, container=container, server=server)
 
     def _command(
         self, service: Service, key: str, environment: Mapping[str, str]
@@ -205,34 +168,3 @@ class _Reader:
             message = f"`${{{name}}}` is empty here: Compose reads its shell and .env, and not `environment:`"
             way_out = f"write the value itself, `{environment[name]}`, or put `{name}` into .env"
             yield OTHER_VARIABLE.at(Place(self.document.file, *word.start), message, way_out)
-
-    def _settings(self, service: Service) -> dict[str, Word]:
-        """Return the variables of a service, with their positions."""
-        found: dict[str, Word] = {}
-        for source, step, item in service.items("environment"):
-            name, equals, value = (step, "=", item) if isinstance(step, str) else str(item).partition("=")
-            if equals and value is not None:
-                at = source.at("environment", step)
-                text = interpolated(Text(str(value), (at,) * len(str(value))), self.outside)
-                found[str(name)] = word_of(commands.without_dollars(text), at)
-        return found
-
-    def _files(self, service: Service) -> Iterator[tuple[str, Position]]:
-        """Yield the files of variables of a service."""
-        source, files = service.last("env_file") or (service.sources[-1], None)
-        for each in [files] if isinstance(files, str | dict) else as_list(files):
-            path = as_mapping(each).get("path", each)
-            yield interpolated(Text(str(path), ((1, 1),) * len(str(path))), self.outside).chars, source.at("env_file")
-
-    def _ports(self, service: Service) -> Iterator[Published]:
-        for source, step, port in service.items("ports"):
-            start = source.at("ports", step)
-            if isinstance(port, dict):
-                container = str(port.get("target", ""))
-                host = str(port.get("published", container))
-                yield Published(f"{host}:{container}", start, str(port.get("host_ip", "")), host, container)
-            elif isinstance(port, str | int):
-                resolved = interpolated(source.text(str(port), "ports", step), self.outside).chars
-                published = containers.published_port(unveil(resolved), start)
-                unknown = bool(published.address) and is_veiled(resolved[: len(published.address)])
-                yield replace(published, unknown=unknown)

@@ -8,7 +8,7 @@ from typing import Any
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.inventory.yaml_file import Document
-from llamaherd.recipes.compose_service import Service, as_list, as_mapping, given_devices, has_cards
+from llamaherd.recipes.compose_service import Service, as_mapping
 from llamaherd.recipes.recipe import NOT_AT_BOOT, ServerCommand
 from llamaherd.recipes.servers import is_loopback
 from llamaherd.recipes.unit_rules import SECRET_NAME
@@ -124,16 +124,11 @@ def gpu_utilization(server: ServerCommand) -> float:
 
 def _cards(service: Service) -> frozenset[str]:
     """Return the ids of the GPUs of a service. A count means the first ones."""
-    devices = given_devices(service.declared)
-    environment = service.container.environment if service.container else {}
+    if (container := service.container) is None:
+        return frozenset()
     for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
-        if name in environment and not environment[name].unknown and str(environment[name]) != "all":
-            return frozenset(str(environment[name]).split(","))
-    ids = [str(each) for device in devices for each in as_list(device.get("device_ids"))]
-    if ids:
-        return frozenset(ids)
-    counts = [str(device.get("count", "all")) for device in devices]
-    numbers = [number for count in counts if (number := whole_number(count, _MOST_CARDS)) is not None]
-    if counts and len(numbers) == len(counts):
-        return frozenset(str(number) for number in range(sum(numbers)))
-    return frozenset(map(str, range(_MOST_CARDS))) if has_cards(service.declared) else frozenset()
+        word = container.environment.get(name)
+        if word and not word.unknown and str(word) != "all":
+            return frozenset(str(word).split(","))
+    count = container.cards if container.cards is not None else _MOST_CARDS if container.gpu else 0
+    return frozenset(container.gpu_ids or map(str, range(min(count, _MOST_CARDS))))

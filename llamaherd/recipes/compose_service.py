@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from llamaherd.diagnostics.findings import Finding, InventoryError, Place
-from llamaherd.inventory.yaml_file import Document, Path_, parse_yaml
-from llamaherd.recipes.commands import Position, Text, positioned, without_jinja, yaml_text_at
-from llamaherd.recipes.containers import Container, mount_target
-from llamaherd.recipes.memory_limits import limit_bytes
-from llamaherd.recipes.recipe import LARGEST, NOT_READ, ServerCommand
-from llamaherd.text.numbers import whole_number
-from llamaherd.text.textfile import UnreadableError, read_text
+from llamaherd.inventory.yaml_file import Path_
+from llamaherd.recipes.commands import (
+    Position,
+    Text,
+    YamlFile,
+    interpolated,
+    placed,
+    without_dollars,
+    without_jinja,
+    yaml_file,
+)
+from llamaherd.recipes.containers import Container, ContainerOption
+from llamaherd.recipes.recipe import NOT_READ, ServerCommand, text_of
 
-SHARED = 1 << 30
-"""Bytes of shared or locked memory that are more than a container's default."""
 _DEEPEST = 5
 """How many services a service may extend, one by one."""
 _REPLACED = frozenset(("command", "entrypoint", "image", "build", "healthcheck"))
@@ -28,8 +32,7 @@ _REPLACED = frozenset(("command", "entrypoint", "image", "build", "healthcheck")
 class Source:
     """One mapping of a service: its own, or that of a service that it extends."""
 
-    document: Document
-    whole: Text
+    file: YamlFile
     path: Path_
     declared: Mapping[str, Any]
     elsewhere: Position | None = None
@@ -37,14 +40,13 @@ class Source:
 
     def at(self, *steps: str | int) -> Position:
         """Return the position of a value below."""
-        place = self.document.value((*self.path, *steps))
-        return self.elsewhere or (place.line, place.column)
+        return self.elsewhere or self.file.at((*self.path, *steps))
 
-    def text(self, value: str, *steps: str | int) -> Text:
-        """Return a value below with the position of each of its characters, whether quoted, folded or plain."""
+    def text(self, value: Any, *steps: str | int) -> Text:
+        """Return a value below with the position of each of its characters."""
         if self.elsewhere:
-            return Text(value, (self.elsewhere,) * len(value))
-        return yaml_text_at(self.document, self.whole, (*self.path, *steps), value)
+            return placed(str(value), self.elsewhere)
+        return self.file.value((*self.path, *steps), str(value))
 
 
 @dataclass(frozen=True)
@@ -101,40 +103,39 @@ def _merged(before: Any, value: Any) -> Any:
     return [*before, *value] if isinstance(before, list) and isinstance(value, list) else value
 
 
-def service_of(document: Document, whole: Text, name: str, *, files: bool) -> tuple[Service, list[Finding]]:
+def service_of(file: YamlFile, name: str, *, files: bool) -> tuple[Service, list[Finding]]:
     """Return a service with those that it extends, and a finding for each that was not read.
 
     `files`: whether other files may be read.
     """
-    declared = document.data["services"][name]
-    own = Source(document, whole, ("services", name), as_mapping(declared))
-    sources, found = [own], list[Finding]()
+    declared = file.document.data["services"][name]
+    sources, found = [Source(file, ("services", name), as_mapping(declared))], list[Finding]()
     while len(sources) <= _DEEPEST and (base := sources[0].declared.get("extends")):
         first = sources[0]
         wanted = base if isinstance(base, str) else str(as_mapping(base).get("service", ""))
-        file = as_mapping(base).get("file")
-        here, text, elsewhere = first.document, first.whole, first.elsewhere
-        if isinstance(file, str):
+        named = as_mapping(base).get("file")
+        here, elsewhere = first.file, first.elsewhere
+        if isinstance(named, str):
             elsewhere = first.at("extends")
-            other = _other_file(first.document.file.absolute().parent / file) if files and "$" not in file else None
+            other = _other_file(first.file.document.file.absolute().parent / named) if files else None
             if other is None:
-                message = f"`{name}` extends a service of `{file}`, which was not read: what it sets is unknown"
+                message = f"`{name}` extends a service of `{named}`, which was not read: what it sets is unknown"
                 way_out = "put the file next to this one, or check what `docker compose config` prints"
-                found.append(NOT_READ.at(Place(document.file, *elsewhere), message, way_out))
+                found.append(NOT_READ.at(Place(file.document.file, *elsewhere), message, way_out))
                 return Service(name, tuple(sources), complete=False), found
-            here, text = other
-        services = as_mapping(here.data.get("services"))
+            here = other
+        services = as_mapping(here.document.data.get("services"))
         if not isinstance(services.get(wanted), dict):
             return Service(name, tuple(sources), complete=False), found
-        sources.insert(0, Source(here, text, ("services", wanted), services[wanted], elsewhere))
+        sources.insert(0, Source(here, ("services", wanted), services[wanted], elsewhere))
     return Service(name, tuple(sources)), found
 
 
-def _other_file(path: Path) -> tuple[Document, Text] | None:
+def _other_file(path: Path) -> YamlFile | None:
+    text = text_of(path)
     try:
-        text = without_jinja(read_text(path, LARGEST))
-        return parse_yaml(path, text, merging=True), positioned(text)
-    except (UnreadableError, InventoryError, OSError, ValueError):
+        return yaml_file(path, without_jinja(text), merging=True) if text is not None else None
+    except InventoryError:
         return None
 
 
@@ -148,72 +149,81 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def mount_targets(service: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the mount paths in a container."""
-    mounted = [
-        found for key in ("volumes", "configs") for each in as_list(service.get(key)) if (found := _target(each, key))
-    ]
-    return (*mounted, "/run/secrets") if service.get("secrets") else tuple(mounted)
+def options_of(service: Service, outside: Mapping[str, str], *, files: bool) -> Iterator[ContainerOption]:
+    """Yield the options of `docker run` for the same container. `files`: whether files of variables may be read."""
+    for key, name in _LISTS.items():
+        for source, step, item in service.items(key):
+            for value in _values(key, step, item):
+                yield _option(name, value, source.at(key, step), outside)
+    declared = service.declared
+    if declared.get("secrets"):
+        yield _option("--mount", "target=/run/secrets", service.at, outside)
+    for key, name in _SINGLE.items():
+        if found := service.last(key):
+            yield _option(name, str(found[1]), found[0].at(key), outside)
+    if declared.get("privileged") is True:
+        yield _option("--privileged", "", service.at, outside)
+    resources = as_mapping(as_mapping(declared.get("deploy")).get("resources"))
+    limit = as_mapping(resources.get("limits")).get("memory")
+    if limit is not None and "mem_limit" not in declared:
+        yield _option("--memory", str(limit), service.at, outside)
+    limit = as_mapping(declared.get("ulimits")).get("memlock")
+    limit = as_mapping(limit).get("soft") if isinstance(limit, dict) else limit
+    yield _option("--ulimit", f"memlock={limit}", service.at, outside)
+    reserved = as_list(as_mapping(resources.get("reservations")).get("devices"))
+    for device in (each for each in (*reserved, *as_list(declared.get("gpus"))) if isinstance(each, dict)):
+        yield _option("--gpus", gpus_of(device), service.at, outside)
+    if isinstance(declared.get("gpus"), str | int):
+        yield _option("--gpus", str(declared["gpus"]), service.at, outside)
+    owner, named = service.last("env_file") or (service.sources[-1], None)
+    for each in ([named] if isinstance(named, str | dict) else as_list(named)) if files else ():
+        yield _option("--env-file", str(as_mapping(each).get("path", each)), owner.at("env_file"), outside)
 
 
-def _target(volume: Any, key: str) -> str | None:
-    """Return the path in the container where a volume or a config is mounted."""
-    if isinstance(volume, dict):
-        return str(volume.get("target", "")) or None
-    if key == "configs":
-        return f"/{volume}"
-    return mount_target(str(volume))
+_LISTS = {
+    "ports": "--publish",
+    "volumes": "--volume",
+    "configs": "--mount",
+    "environment": "--env",
+    "devices": "--device",
+    "cap_add": "--cap-add",
+}
+_SINGLE = {
+    "network_mode": "--network",
+    "runtime": "--runtime",
+    "ipc": "--ipc",
+    "shm_size": "--shm-size",
+    "mem_limit": "--memory",
+    "cpuset": "--cpuset-cpus",
+}
+"""The options of `docker run` by keys of a service with several values, and with one."""
 
 
-def variables_of(value: Any) -> dict[str, str]:
-    """Return the variables of `environment:` in both its forms, without names whose value is from the shell."""
-    if isinstance(value, dict):
-        return {name: str(setting) for name, setting in value.items() if setting is not None}
-    pairs = [str(item).partition("=") for item in as_list(value) if isinstance(item, str)]
-    return {name: setting for name, equals, setting in pairs if equals}
+def _option(name: str, value: str, at: Position, outside: Mapping[str, str]) -> ContainerOption:
+    return ContainerOption(name, without_dollars(interpolated(placed(value, at), outside)), at)
 
 
-def given_devices(service: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the devices that a service reserves by `deploy` or `gpus`."""
-    resources = as_mapping(as_mapping(service.get("deploy")).get("resources"))
-    devices = as_list(as_mapping(resources.get("reservations")).get("devices")) + as_list(service.get("gpus"))
-    return [each for each in devices if isinstance(each, dict)]
+def _values(key: str, step: str | int, item: Any) -> Iterator[str]:
+    """Yield the value of an option for an item of a list or mapping."""
+    given = as_mapping(item)
+    if key == "environment":
+        pair = f"{step}={item}" if isinstance(step, str) and item is not None else str(item)
+        if "=" in pair:
+            yield pair
+    elif key == "ports" and given:
+        inside = str(given.get("target", ""))
+        parts = (given.get("host_ip"), given.get("published", inside), inside)
+        protocol = "/udp" if given.get("protocol") == "udp" else ""
+        yield ":".join(str(each) for each in parts if each is not None) + protocol
+    elif key == "configs":
+        yield f"target={given.get('target', '') if given else f'/{item}'}"
+    elif given:
+        yield f"source={given.get('source', '')},target={given.get('target', '')}"
+    elif isinstance(item, str | int):
+        yield str(item)
 
 
-def has_cards(service: Mapping[str, Any]) -> bool:
-    """Return whether a GPU is given to a service."""
-    given = service.get("runtime") == "nvidia" or "devices" in service or bool(service.get("gpus"))
-    return given or bool(given_devices(service))
-
-
-def given_cards(service: Mapping[str, Any]) -> int | None:
-    """Return the number of GPUs that a service gets; None if it is not set."""
-    devices = given_devices(service)
-    counts = [len(as_list(each["device_ids"])) if "device_ids" in each else each.get("count") for each in devices]
-    numbers = [number for count in counts if (number := whole_number(str(count), 999)) is not None]
-    return sum(numbers) if counts and len(numbers) == len(counts) else None
-
-
-def given_ids(service: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the GPUs that a service names."""
-    return tuple(str(each) for device in given_devices(service) for each in as_list(device.get("device_ids")))
-
-
-def may_lock(service: Mapping[str, Any]) -> bool:
-    """Return whether a container may lock more memory than the default."""
-    limit = as_mapping(service.get("ulimits")).get("memlock")
-    limit = as_mapping(limit).get("soft", 0) if isinstance(limit, dict) else limit
-    lifted = isinstance(limit, int) and (limit < 0 or limit >= SHARED)
-    return lifted or "IPC_LOCK" in map(str, as_list(service.get("cap_add"))) or service.get("privileged") is True
-
-
-def shares_memory(service: Mapping[str, Any]) -> bool:
-    """Return whether a container has more shared memory than the default."""
-    return "ipc" in service or (limit_bytes(str(service.get("shm_size"))) or 0) >= SHARED
-
-
-def most_memory(service: Mapping[str, Any]) -> str:
-    """Return the limit of a container's memory; empty for none."""
-    limits = as_mapping(as_mapping(as_mapping(service.get("deploy")).get("resources")).get("limits"))
-    limit = service.get("mem_limit", limits.get("memory", ""))
-    return str(limit) if isinstance(limit, str | int) else ""
+def gpus_of(device: Mapping[str, Any]) -> str:
+    """Return the value of `--gpus` for a device that Compose or Ansible reserves."""
+    ids = device.get("device_ids")
+    return f"device={','.join(map(str, ids))}" if isinstance(ids, list) else str(device.get("count", "all"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from llamaherd.diagnostics.findings import Place
 from llamaherd.inventory.yaml_file import UNREADABLE
-from llamaherd.recipes import containers, shell
+from llamaherd.recipes import container_rules, shell
 from llamaherd.recipes.commands import EMPTY, Document, Text, Word, interpolated, joined, positioned, split, word_of
 from llamaherd.recipes.containers import Container
 from llamaherd.recipes.recipe import NOT_READ, Recipe
@@ -85,7 +85,7 @@ class _Reader:
             return recipe + Recipe((UNREADABLE.at(Place(self.file), message, "begin it with `FROM IMAGE`"),))
         for stage in self.all:
             if stage.starts or stage is self.stage:
-                recipe += containers.recipe_of_image(self.file, self._container(stage))
+                recipe += container_rules.recipe_of_image(self.file, self._container(stage))
         started = (*(self.stage.entrypoint or ()), *self.stage.command)
         if started and not recipe.servers and names_engine(self.text):
             program = started[-1] if str(started[0]) == "/bin/sh" else started[0]

@@ -11,6 +11,7 @@ from typing import Literal
 from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.recipes.bash import read_commands
 from llamaherd.recipes.commands import Command, Document, Position, Word
+from llamaherd.text.textfile import UnreadableError, read_text
 
 LARGEST = 128 << 10
 """The most bytes of a recipe. Longer files are models or logs, given by mistake."""
@@ -159,6 +160,14 @@ class ServerCommand:
     def has(self, *flags: str) -> Word | None:
         """Return the last of these flags; None without one."""
         return next((word for word in reversed(self.arguments) if str(word) in flags), None)
+
+
+def text_of(file: Path) -> str | None:
+    """Return the text of a file that a recipe names; None if it cannot be read."""
+    try:
+        return read_text(file, LARGEST)
+    except (UnreadableError, OSError, ValueError):
+        return None
 
 
 def base_name(path: str) -> str:

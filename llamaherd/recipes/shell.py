@@ -10,7 +10,7 @@ from pathlib import Path
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.engines.flags.arguments import STRAY
 from llamaherd.inventory.yaml_file import TOO_LARGE
-from llamaherd.recipes import containers, docker_run, servers, unit_rules, unit_service, units
+from llamaherd.recipes import container_rules, containers, servers, unit_rules, unit_service, units
 from llamaherd.recipes.bash import read_commands
 from llamaherd.recipes.commands import (
     Command,
@@ -455,19 +455,19 @@ class Reader:
         """Return the recipe of the server, the container or the build that a command starts."""
         words = command.words
         names = [base_name(str(word)) for word in words]
-        if (run := docker_run.end_of_run(names)) is not None:
-            arguments, behind = docker_run.move_misplaced_options(words[run:] + orphans)
-            container = docker_run.container_of(arguments)
-            if container is None:
+        if (run := containers.end_of_run(names)) is not None:
+            arguments, behind = containers.move_misplaced_options(words[run:] + orphans)
+            options, rest = containers.options_of_run(arguments)
+            if not rest:
                 return Recipe()
+            folder = None if self.excerpts else self.file.absolute().parent
+            container = containers.container_of(options, rest[0], rest[1:], folder=folder)
             built = container.repository_and_tag in self.built
-            container = replace(container, built=built, engine=self.engine)
-            recipe = containers.recipe_of(self.file, container)
+            recipe = container_rules.recipe_of(self.file, replace(container, built=built, engine=self.engine))
             if not recipe.servers:
                 return recipe
-            recipe += Recipe(tuple(docker_run.check_docker_options(self.file, arguments)))
-            if shell and not self.excerpts:
-                recipe += Recipe(tuple(docker_run.check_detached(self.file, arguments)))
+            alone = shell and not self.excerpts
+            recipe += Recipe(tuple(container_rules.check_docker_options(self.file, arguments, alone=alone)))
             if behind:
                 message = f"`{behind[0]}` is after the image, where it is an argument of the server"
                 way_out = "put options of Docker before the image"
@@ -507,7 +507,7 @@ class Reader:
             return written or "".join(map(str, words[at + 1 : at + 2]))
 
         config = self.file.absolute().parent / (value("config") or "config.yaml")
-        if any(word.unknown for word in words) or containers.swap_has_keys(config):
+        if any(word.unknown for word in words) or container_rules.swap_has_keys(config):
             return
         if not is_loopback(value("listen").rpartition(":")[0]):
             message = "llama-swap is open to the whole network, and no API key is required"

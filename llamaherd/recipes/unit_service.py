@@ -8,12 +8,7 @@ from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.recipes.commands import Word
-from llamaherd.recipes.memory_limits import (
-    LIMIT_BELOW_HELD,
-    LIMIT_BELOW_SAVED,
-    prompts_above_limit,
-    weights_above_limit,
-)
+from llamaherd.recipes.memory_limits import check_memory_limit
 from llamaherd.recipes.recipe import NOT_AT_BOOT, ServerCommand
 from llamaherd.recipes.unit_rules import NEVER_STARTED, OUT_OF_SIGHT, StartedUnit, swallowed
 from llamaherd.recipes.units import Unit
@@ -156,12 +151,10 @@ def _readiness(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]
 
 def _saving(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
     limit = started.unit.last("MemoryMax")
-    if limit and not server.contained and (fault := prompts_above_limit(server, limit.text)):
-        yield started.finding(LIMIT_BELOW_SAVED, limit.at, *fault)
-    model = server.value("-m", "--model")
-    there = Path(str(model)) if model and str(model).startswith("/") and not server.contained else None
-    if limit and (held := weights_above_limit(server, limit.text, there)):
-        yield started.finding(LIMIT_BELOW_HELD, limit.at, *held)
+    if limit and not server.contained:
+        model = server.value("-m", "--model")
+        there = Path(str(model)) if model and str(model).startswith("/") else None
+        yield from check_memory_limit(Place(started.file, *limit.at), server, limit.text, there)
 
 
 def _devices(started: StartedUnit, server: ServerCommand) -> Iterator[Finding]:
