@@ -13,9 +13,19 @@ import yaml
 from llamaherd.diagnostics.findings import InventoryError, Place
 from llamaherd.inventory.yaml_file import TOO_LARGE, Path_, parse_yaml
 from llamaherd.recipes import container_rules, shell
-from llamaherd.recipes.commands import Document, Word, YamlFile, placed, positioned, split, unveil, word_of
-from llamaherd.recipes.compose_service import as_list, as_mapping, gpus_of
-from llamaherd.recipes.containers import ContainerOption, container_of
+from llamaherd.recipes.commands import (
+    Document,
+    Word,
+    YamlFile,
+    as_list,
+    as_mapping,
+    placed,
+    positioned,
+    split,
+    unveil,
+    word_of,
+)
+from llamaherd.recipes.containers import ContainerOption, container_of, gpus_of
 from llamaherd.recipes.recipe import MOST_SERVERS, NOT_READ, Recipe
 from llamaherd.recipes.servers import names_engine
 

@@ -6,7 +6,9 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from llamaherd.inventory.yaml_file import Document as YamlDocument
 from llamaherd.inventory.yaml_file import Path_, parse_yaml
@@ -25,6 +27,11 @@ class Text:
     def cut(self, start: int, end: int) -> Text:
         """Return the characters from `start` up to `end`."""
         return Text(self.chars[start:end], self.at[start:end])
+
+    def lines(self) -> list[Text]:
+        """Return the lines, each with its end."""
+        ends = [*(found.end() for found in re.finditer(r"\n", self.chars)), len(self.chars)]
+        return [self.cut(start, end) for start, end in pairwise([0, *ends]) if start < end]
 
 
 def joined(texts: Iterable[Text]) -> Text:
@@ -109,7 +116,7 @@ def without_escapes(text: Text, escaped: str, meanings: Mapping[str, str]) -> Te
     parts, end = list[Text](), 0
     for found in re.finditer(escaped, text.chars, re.DOTALL):
         meant = meanings.get(found[1], found[1])
-        parts += [text.cut(end, found.start()), Text(meant, (text.at[found.start(1)],) * len(meant))]
+        parts += [text.cut(end, found.start()), placed(meant, text.at[found.start(1)])]
         end = found.end()
     return joined([*parts, text.cut(end, len(text.chars))]) if parts else text
 
@@ -162,15 +169,19 @@ _VARIABLE = re.compile(
 )
 
 
-def interpolated(text: Text, known: Mapping[str, str]) -> Text:
-    """Return a text with the values of `$NAME`, `${NAME}`, `${NAME:-default}`; what nothing sets is veiled."""
+def interpolated(text: Text, known: Mapping[str, str], pattern: re.Pattern[str] = _VARIABLE) -> Text:
+    """Return a text with the values of `$NAME`, `${NAME}`, `${NAME:-default}`; what nothing sets is veiled.
+
+    `pattern` finds other forms of variables: its groups are `braced`, `named`, `sign` and `other`.
+    """
     parts, end = list[Text](), 0
-    for found in _VARIABLE.finditer(text.chars) if "$" in text.chars else ():
+    for found in pattern.finditer(text.chars) if "$" in text.chars else ():
         if found.start() < end or text.chars[found.start() - 1 : found.start()] == "$":
             continue
-        name, sign = found["braced"] or found["named"], found["sign"] or ""
+        groups = found.groupdict("")
+        name, sign = groups["braced"] or groups["named"], groups.get("sign", "")
         value, whole = known.get(name), text.cut(found.start(), found.end())
-        other = text.cut(found.start("other"), found.end("other"))
+        other = text.cut(found.start("other"), found.end("other")) if sign else EMPTY
         given = value is not None and (bool(value) or not sign.startswith(":"))
         if sign.endswith("-") and not given:
             here = veiled(other) if "$" in other.chars else other
@@ -234,6 +245,16 @@ def read_compose_command(text: Text) -> ComposeCommand:
     return ComposeCommand(joined(kept), continued)
 
 
+def as_mapping(value: Any) -> dict[str, Any]:
+    """Return the value if it is a mapping, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return the value if it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
 @dataclass(frozen=True)
 class YamlFile:
     """A YAML file with the position of each character of its values."""
@@ -291,6 +312,11 @@ class Word:
     def veiled(self) -> Text:
         """The text with its unknown parts veiled."""
         return self.hidden or (veiled(self.text) if self.unknown else self.text)
+
+
+def word_at(chars: str, at: Position, *, unknown: bool = False) -> Word:
+    """Return a word whose characters all stand at one position."""
+    return Word(placed(chars, at), at, unknown)
 
 
 def word_of(text: Text, start: Position | None = None) -> Word:

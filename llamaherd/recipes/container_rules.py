@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.recipes.commands import Word
-from llamaherd.recipes.containers import SHELLS, Container, has_model, options_of_run, path_on_host, server_of
+from llamaherd.recipes.containers import Container, has_model, options_of_run, path_on_host, server_of
 from llamaherd.recipes.memory_limits import check_memory_limit
 from llamaherd.recipes.recipe import (
     BETTER_BY_RIG,
@@ -19,6 +19,7 @@ from llamaherd.recipes.recipe import (
     NOT_READ,
     OF_LLAMA_CPP,
     OPENS_TO_NETWORK,
+    SHELLS,
     Recipe,
     ServerCommand,
     base_name,

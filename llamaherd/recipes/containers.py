@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
 from llamaherd.engines import tagged_version
-from llamaherd.recipes.commands import Command, Position, Text, Word, is_veiled, placed, settings_of, unveil, word_of
+from llamaherd.recipes.commands import Command, Position, Text, Word, is_veiled, settings_of, unveil, word_at, word_of
 from llamaherd.recipes.memory_limits import limit_bytes
 from llamaherd.recipes.recipe import (
     OF_LLAMA_CPP,
+    SHELLS,
     EngineName,
     Published,
     ServerCommand,
@@ -27,7 +28,6 @@ from llamaherd.recipes.servers import API_KEY_VARIABLES, MODEL_FLAGS, ROUTING, a
 from llamaherd.reference import images
 from llamaherd.text.numbers import whole_number
 
-SHELLS = frozenset({"sh", "bash", "ash", "zsh", "dash"})
 RecipeStyle = Literal["docker", "compose", "quadlet"]
 
 Bind = tuple[str, str]
@@ -117,7 +117,7 @@ def variables_of_files(
         if text is None:
             unread.append(name)
         else:
-            variables |= {key: Word(placed(value, at), at) for key, value in settings_of(text).items()}
+            variables |= {key: word_at(value, at) for key, value in settings_of(text).items()}
     return variables, tuple(unread)
 
 
@@ -258,6 +258,12 @@ def container_of(
         unread=tuple(f"{_FILES[style]}{name}" for name in unread),
         style=style,
     )
+
+
+def gpus_of(device: Mapping[str, Any]) -> str:
+    """Return the value of `--gpus` for a device that Compose or Ansible reserves."""
+    ids = device.get("device_ids")
+    return f"device={','.join(map(str, ids))}" if isinstance(ids, list) else str(device.get("count", "all"))
 
 
 def _published(option: ContainerOption) -> Published:

@@ -11,8 +11,18 @@ from typing import Any
 from llamaherd.diagnostics.findings import Finding, Place, Rule, nearest
 from llamaherd.inventory.yaml_file import Document, Path_
 from llamaherd.recipes import shell
-from llamaherd.recipes.commands import Command, Text, Word, YamlFile, expand, joined, placed, yaml_file
-from llamaherd.recipes.compose_service import as_list, as_mapping
+from llamaherd.recipes.commands import (
+    Command,
+    Text,
+    Word,
+    YamlFile,
+    as_list,
+    as_mapping,
+    expand,
+    joined,
+    placed,
+    yaml_file,
+)
 from llamaherd.recipes.recipe import MOST_SERVERS, NOT_READ, Recipe, ServerCommand
 
 _MACRO = re.compile(r"\$\{([A-Za-z0-9_.-]{1,64})\}")
@@ -163,12 +173,7 @@ class _Reader:
 
 
 def _without_comments(text: Text) -> Text:
-    parts, start = [], 0
-    for line in text.chars.splitlines(keepends=True):
-        if not line.lstrip().startswith("#"):
-            parts.append(text.cut(start, start + len(line)))
-        start += len(line)
-    return joined(parts)
+    return joined(line for line in text.lines() if not line.chars.lstrip().startswith("#"))
 
 
 def _put_in(text: Text, macros: Mapping[str, Text]) -> Text:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
-from llamaherd.recipes.commands import EMPTY, Text, joined, positioned, without_escapes
+from llamaherd.recipes.commands import Text, joined, placed, positioned, without_escapes
 
 _FENCE = re.compile(r"([ \t>]*)(?:[-*+] |\d+\. )?(`{3,}|~{3,})[ \t]*\{?\.?([\w+#-]*)[^`\n]*")
 _HTML = re.compile(r"<(?:!doctype html|html|body|pre)\b", re.IGNORECASE)
@@ -54,7 +54,7 @@ def text_outside_code(text: str) -> str:
 
 def typed_commands(text: Text) -> Text:
     """Return the typed lines of a terminal session: only those with a prompt, if there are any."""
-    lines = list(_lines(text))
+    lines = text.lines()
     if not any(_PROMPT.match(line.chars) for line in lines):
         return text
     kept: list[Text] = []
@@ -67,19 +67,12 @@ def typed_commands(text: Text) -> Text:
     return joined(kept)
 
 
-def _lines(text: Text) -> Iterator[Text]:
-    start = 0
-    for found in re.finditer(r"[^\n]*\n|[^\n]+\Z", text.chars):
-        yield text.cut(start, found.end())
-        start = found.end()
-
-
 def _fenced(text: str) -> Iterator[Block]:
     """Yield the blocks in fences of CommonMark, at any depth of indentation."""
     language, closing = "", ""
     depth = 0
     kept: list[Text] = []
-    for line in _lines(positioned(text)):
+    for line in positioned(text).lines():
         fence = _FENCE.fullmatch(line.chars.rstrip("\r\n"))
         if not closing and fence:
             closing, language, depth, kept = fence[2], fence[3].lower(), len(fence[1]), []
@@ -135,7 +128,7 @@ class _Page(HTMLParser):
     def _take(self, chars: str) -> None:
         if self.parts is not None:
             line, column = self.getpos()
-            self.parts.append(Text(chars, ((line, column + 1),) * len(chars)) if chars else EMPTY)
+            self.parts.append(placed(chars, (line, column + 1)))
 
 
 _PROSE = re.compile(r"^(?:```|(?:[*>-] )?[A-Z][\w'*-]*,? (?:[\w'(),:/.*-]+ ){4,})", re.MULTILINE)

@@ -10,8 +10,8 @@ from pathlib import Path
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.diagnostics.spelling import nearest_name
 from llamaherd.inventory.yaml_file import UNREADABLE
-from llamaherd.recipes import container_rules, unit_rules, unit_service, units
-from llamaherd.recipes.commands import Text, Word, placed, positioned, word_of
+from llamaherd.recipes import container_rules, unit_rules, units
+from llamaherd.recipes.commands import Text, Word, positioned, word_at, word_of
 from llamaherd.recipes.containers import Container, ContainerOption, container_of, options_of_run
 from llamaherd.recipes.recipe import NOT_AS_IT_LOOKS, Recipe, engine_of
 
@@ -58,7 +58,7 @@ def check_text(file: Path, text: str) -> Recipe:
     container = _container(file, unit, image, text)
     recipe += container_rules.recipe_of(file, container)
     if recipe.servers or container.of_swap:
-        recipe += Recipe(tuple(unit_service.check_boot(started)))
+        recipe += Recipe(tuple(unit_rules.check_boot(started)))
     return recipe
 
 
@@ -95,6 +95,6 @@ def _container(file: Path, unit: units.Unit, image: units.Setting, text: str) ->
 
 def _program(entry: units.Setting) -> Iterator[Word]:
     if entry.text.startswith("["):
-        yield from (Word(placed(each, entry.at), entry.at) for each in re.findall(r'"((?:[^"\\]|\\.)*)"', entry.text))
+        yield from (word_at(each, entry.at) for each in re.findall(r'"((?:[^"\\]|\\.)*)"', entry.text))
     elif entry.text:
         yield word_of(Text(entry.text, entry.value.at))

@@ -92,6 +92,8 @@ def test_a_container_reads_a_bounded_number_of_files(tmp_path: Path) -> None:
         (f"llama-server-cuda {SERVED}", "llama-server", "llama.cpp"),
         ("uv run --with x vllm serve a/b --host 127.0.0.1", "vllm", "vllm"),
         (f"toolbox run -c box llama-server {SERVED}", "llama-server", "llama.cpp"),
+        (f"distrobox enter -n box -- llama-server {SERVED}", "llama-server", "llama.cpp"),
+        (f'exec "$(cd "$(dirname "$0")" && pwd)/llama-server" {SERVED}', "llama-server", "llama.cpp"),
         ("docker create --gpus all vllm/vllm-openai:v0.33.0 --model a/b", "vllm", "vllm"),
         (f"podman container run -v /m:/models --gpus all me/llm:1 {SERVED}", "llama-server", "llama.cpp"),
     ],
@@ -102,7 +104,16 @@ def test_a_server_by_another_name_is_read(command: str, program: str, kind: str,
     assert (server.program, server.kind) == (program, kind)
 
 
-@pytest.mark.parametrize("command", ["./llama-server.sh -m a", "llama-server-start -m a", "ollama serve", "uv pip x"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "./llama-server.sh -m a",
+        "bash start.sh llama-server -m a",
+        "llama-server-start -m a",
+        "ollama serve",
+        "uv pip x",
+    ],
+)
 def test_a_script_with_such_a_name_is_none(command: str, tmp_path: Path) -> None:
     (tmp_path / "a.sh").write_text(f"{command}\n", encoding="utf-8")
     assert not understand(tmp_path / "a.sh").servers
