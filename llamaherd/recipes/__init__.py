@@ -14,10 +14,10 @@ from llamaherd.inventory.yaml_file import UNREADABLE
 from llamaherd.recipes import ansible, compose, dockerfile, llama_swap, preset, quadlet, shell
 from llamaherd.recipes.commands import Document, Position, Text, positioned, settings_of, unveil, without_jinja
 from llamaherd.recipes.pages import (
-    Block,
     blocks_of,
     commands_of,
     is_article,
+    steps_of_package,
     text_outside_code,
     typed_commands,
     wslconfig_of,
@@ -27,6 +27,7 @@ from llamaherd.recipes.recipe import (
     NOT_AS_IT_LOOKS,
     NOT_READ,
     Recipe,
+    text_of,
 )
 from llamaherd.text.textfile import UnreadableError, decoded, read_bytes, read_text
 
@@ -43,14 +44,19 @@ _TEMPLATE = re.compile(r"\.(?:j2|jinja2?|tpl|tmpl|template|sample|example|dist)$
 _WSLCONFIG = re.compile(r"\ufeff?(?:[^\S\n]*(?:#[^\n]*)?\n)*[^\S\n]*\[(?:wsl2|experimental)\]", re.IGNORECASE)
 _SECTIONS = re.compile(r"^\[(?:Service|wsl2|experimental)\]\s*$", re.MULTILINE | re.IGNORECASE)
 _COMPOSE_LANGUAGES = {"", "yaml", "yml", "docker-compose", "compose"}
-_SERVICES = re.compile(r"^[ \t]*services[ \t]*:", re.MULTILINE)
+_PRESET_LANGUAGES = {"", "ini", "toml", "conf"}
+_SERVICES = re.compile(r"[ \t]*services[ \t]*:")
+_FILES = re.compile(r"^[ \t]*(?:services[ \t]*:|\[)", re.MULTILINE)
 _COMMANDS = re.compile(
     r"\b(?:llama-(?:server|cli|bench)|vllm serve|huggingface-cli|nvidia-smi|(?:docker|podman) run|cmake -)|ExecStart="
     r"|^[^\S\n]*--?[a-z][\w-]* ",
     re.MULTILINE,
 )
 _OF_ENGINES = re.compile(r"llama-(?:server|swap)[\"', ]+-|\bvllm serve\b|\bllama\.cpp:(?:server|full)")
-_KUBERNETES = re.compile(r"^apiVersion[ \t]*:[^\n]*\n(?:[^\n]*\n)*?kind[ \t]*:", re.MULTILINE)
+_OTHER_YAML = re.compile(
+    r"^apiVersion[ \t]*:(?=[\s\S]*^kind[ \t]*:)|^[\"']?on[\"']?[ \t]*:(?=[\s\S]*^jobs[ \t]*:)", re.MULTILINE
+)
+"""Files of Kubernetes, and workflows of GitHub."""
 
 
 def kind_of(path: Path, text: str) -> RecipeKind | None:
@@ -71,7 +77,7 @@ def kind_of(path: Path, text: str) -> RecipeKind | None:
     if not name.suffix and re.match(r"(?:services|models|macros|configs)[ \t]*:", _first(text)):
         kind = _kind_of_yaml(name.name, text)
         return kind if kind != "inventory" else None
-    known = _COMMANDS.search(text) or _SECTIONS.search(text) or _composed(text) or _presets(text)
+    known = _COMMANDS.search(text) or _SECTIONS.search(text) or any(_files_on(text))
     return "shell" if known else None
 
 
@@ -85,23 +91,17 @@ def _kind_of_yaml(name: str, text: str) -> RecipeKind | None:
         return "compose"
     if ansible.is_ansible(text):
         return "ansible"
-    return None if _KUBERNETES.search(text) else "inventory"
+    return None if _OTHER_YAML.search(text) else "inventory"
 
 
-def _presets(text: str) -> tuple[Block, ...]:
-    """Return the preset files on a page."""
-    shown = blocks_of(text) if re.search(r"^[ \t]*\[", text, re.MULTILINE) else ()
-    return tuple(
-        block for block in shown if block.language in {"", "ini", "toml", "conf"} and preset.is_preset(block.text.chars)
-    )
-
-
-def _composed(text: str) -> tuple[Block, ...]:
-    """Return the Compose files on a page."""
-    shown = blocks_of(text) if _SERVICES.search(text) else ()
-    return tuple(
-        block for block in shown if block.language in _COMPOSE_LANGUAGES and _SERVICES.match(_first(block.text.chars))
-    )
+def _files_on(text: str) -> Iterator[tuple[RecipeKind, Text]]:
+    """Yield the Compose files and preset files on a page."""
+    for block in blocks_of(text) if _FILES.search(text) else ():
+        chars = block.text.chars
+        if block.language in _COMPOSE_LANGUAGES and _SERVICES.match(_first(chars)):
+            yield "compose", block.text
+        if block.language in _PRESET_LANGUAGES and preset.is_preset(chars):
+            yield "preset", block.text
 
 
 def _first(text: str) -> str:
@@ -139,11 +139,7 @@ def understand(path: Path) -> Recipe:
 
 def further_checks(path: Path) -> tuple[tuple[str, ...], ...]:
     """Return the commands of other programs that check the rest of a file: what is not about engines."""
-    try:
-        text = read_text(path, LARGEST)
-    except UnreadableError:
-        return ()
-    if kind_of(path, text) == "compose":
+    if kind_of(path, text_of(path) or "") == "compose":
         return (("docker", "compose", "-f", str(path), "config", "--quiet"),)
     return (("systemd-analyze", "verify", str(path)),) if path.suffix == ".service" else ()
 
@@ -276,35 +272,34 @@ def _hidden_ending(file: Path) -> Iterator[Finding]:
 def _shell(path: Path, text: str) -> Recipe:
     """Return the recipe of a script, or of the commands and settings of WSL in an article."""
     script = PurePath(_TEMPLATE.sub("", path.name.lower())).suffix in _SHELL_SUFFIXES or text.startswith("#!")
+    if path.suffix == ".spec" and (steps := steps_of_package(text)):
+        return shell.reader_of(path, text).read(steps)
     code = () if script else blocks_of(text)
     if script or not (code or is_article(text)):
         return shell.check_text(path, text)
     typed = [typed_commands(block.text) for block in code if block.shell]
     rest = positioned(commands_of(text_outside_code(text) if code else text, marked=bool(code)))
     recipe = shell.check_excerpts(path, text, (*typed, rest))
-    for block in _composed(text):
-        recipe += _composed_on_page(path, block)
-    for block in _presets(text):
-        recipe += _moved(path, preset.check_text(path, block.text.chars), block.text)
+    for kind, file in _files_on(text):
+        recipe += _file_on_page(path, kind, file)
     return recipe + Recipe(wslconfig.check_wslconfig(path, wslconfig_of(text)))
 
 
-def _composed_on_page(path: Path, block: Block) -> Recipe:
-    """Return the recipe of a Compose file on a page; empty if it has omissions, or is not YAML."""
-    if re.search(r"^[^\S\n]*(?:\.\.\.|…)[^\S\n]*$|<[\w -]+>", block.text.chars, re.MULTILINE):
+def _file_on_page(path: Path, kind: RecipeKind, file: Text) -> Recipe:
+    """Return the recipe of a file on a page; empty for a Compose file that has omissions, or is not YAML."""
+    if kind == "preset":
+        return _moved(path, preset.check_text(path, file.chars), file)
+    if re.search(r"^[^\S\n]*(?:\.\.\.|…)[^\S\n]*$|<[\w -]+>", file.chars, re.MULTILINE):
         return Recipe()
     try:
-        return _moved(path, compose.check_excerpt(path, block.text.chars), block.text)
+        return _moved(path, compose.check_excerpt(path, file.chars), file)
     except InventoryError:
         return Recipe()
 
 
 def _dotenv(path: Path) -> dict[str, str]:
     """Return the variables of the `.env` that Compose would read with this file."""
-    try:
-        return settings_of(read_text(path.with_name(".env"), LARGEST))
-    except (UnreadableError, ValueError):
-        return {}
+    return settings_of(text_of(path.with_name(".env")) or "")
 
 
 def _unreadable(path: Path, reason: str, way_out: str) -> Finding:

@@ -24,12 +24,13 @@ from llamaherd.recipes.commands import (
     Word,
     joined,
     joined_words,
+    placed,
     split,
-    veiled,
     without_escapes,
+    word_at,
     word_of,
 )
-from llamaherd.recipes.expansion import ELIDED, LONGEST, MOST_ELEMENTS, Expander, Variables
+from llamaherd.recipes.expansion import ELIDED, LONGEST, MOST_ELEMENTS, Expander, Variables, merged_variables
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser, Point
@@ -48,12 +49,7 @@ _BROKEN = re.compile(r"(?<=[ \t])\\[ \t]+(?:#[^\n]*)?\n")
 _ENDED = re.compile(r"(?<!\\)\n")
 _GLUED = re.compile(r"(?:\\\r?\n)+")
 _KEYWORDS = frozenset(("if", "then", "else", "elif", "do", "while", "until", "!", "{", "fi", "done", "export", "local"))
-_BLOCKS = frozenset(
-    (
-        *("program", "compound_statement", "subshell", "do_group", "else_clause"),
-        "negated_command",
-    )
-)
+_BLOCKS = frozenset(("program", "compound_statement", "subshell", "do_group", "else_clause", "negated_command"))
 _QUOTES = frozenset(("string", "raw_string", "string_content", "comment", "heredoc_body", "heredoc_content"))
 _SEQUENCE = re.compile(r"\$\(\s*seq\s+(\d{1,4})(?:\s+(\d{1,4}))?\s*\)")
 _BRACES = re.compile(r"\{(\d{1,4})\.\.(\d{1,4})\}")
@@ -75,7 +71,7 @@ def read_commands(
     """
     shell = _Shell(text, beside=beside)
     for name, value in (known or {}).items():
-        shell.variables[name] = (word_of(Text(value, ((1, 1),) * len(value)), (1, 1)),)
+        shell.variables[name] = (word_of(placed(value, (1, 1))),)
     shell.read()
     return Script(tuple(shell.commands), tuple(shell.documents), tuple(shell.broken), tuple(shell.unread))
 
@@ -277,7 +273,7 @@ class _Shell(Expander):
             else:
                 self._block(nodes)
             after.append(self.variables)
-        self.variables = _merged(after)
+        self.variables = merged_variables(after)
 
     def _if(self, node: Node) -> None:
         self._block(node.children_by_field_name("condition"))
@@ -298,10 +294,7 @@ class _Shell(Expander):
             values += self._listed(each)
         known = [value for value in values if not value.unknown][:_MOST_ROUNDS]
         if not known or len(known) < len(values):
-            written = Text(
-                f"${self.written(name).chars}", (self.position(name.start_byte),) * (1 + len(self.written(name).chars))
-            )
-            known = [Word(written, self.position(name.start_byte), unknown=True)]
+            known = [word_at(f"${self.written(name).chars}", self.position(name.start_byte), unknown=True)]
         for value in known:
             self.variables[self.written(name).chars] = (value,)
             self._statement(body)
@@ -316,9 +309,7 @@ class _Shell(Expander):
             return self.words(node)
         first, last = (1, counted[1]) if counted[2] is None else (counted[1], counted[2])
         numbers = range(int(first), min(int(last), int(first) + _MOST_ROUNDS) + 1)
-        return [
-            Word(Text(str(each), written.at[:1] * len(str(each))), self.position(node.start_byte)) for each in numbers
-        ]
+        return [word_at(str(each), self.position(node.start_byte)) for each in numbers]
 
     def _counting(self, node: Node) -> None:
         """Read `for ((i=0; i<N; i++))`."""
@@ -331,8 +322,7 @@ class _Shell(Expander):
             self._branches([[body], []])
             return
         for number in range(first, min(last + (found[3] == "<="), first + _MOST_ROUNDS)):
-            at = self.position(node.start_byte)
-            self.variables[found[1]] = (Word(Text(str(number), (at,) * len(str(number))), at),)
+            self.variables[found[1]] = (word_at(str(number), self.position(node.start_byte)),)
             self._statement(body)
 
     def _count(self, text: str, at: Position) -> None:
@@ -343,7 +333,7 @@ class _Shell(Expander):
                 other = found["other"] or "1"
                 value = self.computed(other if sign == "=" else f"{name} {sign[0]} ({other})")
                 shown = f"${name}" if value is None else str(value)
-                self.variables[name] = (Word(Text(shown, (at,) * len(shown)), at, unknown=value is None),)
+                self.variables[name] = (word_at(shown, at, unknown=value is None),)
 
     def _call(self, name: str, body: Node, arguments: tuple[Word, ...] | None) -> None:
         """Read the body of a function."""
@@ -472,7 +462,7 @@ class _Shell(Expander):
             cuts = [found.span() for found in re.finditer(rf"[{sign}]" if sign else r"\s+", given.chars)]
             limits = [0, *(end for _, end in cuts[: len(names) - 1]), len(given.chars)]
             for index, word in enumerate(names):
-                value = Word(Text(f"${word}", word.text.at[:1] * (len(str(word)) + 1)), word.start, unknown=True)
+                value = word_at(f"${word}", word.start, unknown=True)
                 if given.chars:
                     first = limits[index] if index < len(limits) - 1 else len(given.chars)
                     last = cuts[index][0] if index < min(len(cuts), len(names) - 1) else len(given.chars)
@@ -487,7 +477,7 @@ class _Shell(Expander):
         self.sourced += 1
         if self.sourced > _MOST_SOURCED:
             raise _EnoughError
-        inner = _Shell(Text(text, (word.start,) * len(text)), self.variables, steps=self.steps)
+        inner = _Shell(placed(text, word.start), self.variables, steps=self.steps)
         inner.read()
         self.steps = inner.steps
         self.variables = inner.variables
@@ -586,40 +576,10 @@ def _printed(command: Command, name: str) -> Iterator[Document]:
     if texts[:1] not in (["echo"], ["printf"]):
         return
     words = [word for word in command.words[1:] if not re.fullmatch(r"-[neE]+", str(word))]
-    lines = [word.hidden or (veiled(word.text) if word.unknown else word.text) for word in words]
+    lines = [word.veiled for word in words]
     decoded = texts[0] == "printf" or any(re.fullmatch(r"-[nE]*e[nE]*", text) for text in texts[1:2])
     if texts[0] == "printf" and re.fullmatch(r"%s(?:\\n)?", texts[1] if len(texts) > 1 else ""):
         lines = [each for line in lines[1:] for each in (line, Text("\n", line.at[-1:] or ((1, 1),)))]
     elif decoded:
         lines = [without_escapes(line, r"\\(.)", {"n": "\n", "t": "\t"}) for line in lines]
     yield Document(joined(lines), name)
-
-
-def _merged(branches: list[Variables]) -> Variables:
-    """Return the variables after alternatives: a value that only some set holds, one that they dispute is unknown."""
-    result: Variables = {}
-    for name in dict.fromkeys(name for branch in branches for name in branch):
-        values = list(dict.fromkeys(branch[name] for branch in branches if name in branch))
-        set_later = any(word.unknown for value in values for word in value)
-        values = [value for value in values if not set_later or any(map(str, value)) or len(value) != 1] or values
-        grown = [value for value in values if len(value) > 1 or not all(map(len, values))]
-        known = [value for value in values if value in grown or not any(word.unknown for word in value)] or values[:1]
-        longest = max(known, key=lambda value: (len(value), len("".join(map(str, value)))))
-        if all(_begins(longest, value) for value in known):
-            result[name] = longest
-        else:
-            same = 0
-            while all(len(value) > same and value[same] == longest[same] for value in values):
-                same += 1
-            start = longest[same].start if same < len(longest) else longest[0].start
-            unknown = Word(Text(f"${name}", (start,) * (len(name) + 1)), start, unknown=True)
-            result[name] = (*longest[:same], unknown)
-    return result
-
-
-def _begins(longer: tuple[Word, ...], shorter: tuple[Word, ...]) -> bool:
-    """Return whether a value was made from another by appending to it."""
-    if len(longer) == len(shorter) == 1:
-        first, second = longer[0].text, shorter[0].text
-        return first.chars == second.chars or first.cut(0, len(second.chars)) == second
-    return [str(word) for word in longer[: len(shorter)]] == [str(word) for word in shorter]

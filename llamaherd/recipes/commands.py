@@ -6,9 +6,12 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 from llamaherd.inventory.yaml_file import Document as YamlDocument
-from llamaherd.inventory.yaml_file import Path_
+from llamaherd.inventory.yaml_file import Path_, parse_yaml
 
 Position = tuple[int, int]
 """Line and column, from 1."""
@@ -25,11 +28,21 @@ class Text:
         """Return the characters from `start` up to `end`."""
         return Text(self.chars[start:end], self.at[start:end])
 
+    def lines(self) -> list[Text]:
+        """Return the lines, each with its end."""
+        ends = [*(found.end() for found in re.finditer(r"\n", self.chars)), len(self.chars)]
+        return [self.cut(start, end) for start, end in pairwise([0, *ends]) if start < end]
+
 
 def joined(texts: Iterable[Text]) -> Text:
     """Return the texts as one, in their order."""
     parts = list(texts)
     return Text("".join(part.chars for part in parts), tuple(at for part in parts for at in part.at))
+
+
+def placed(chars: str, at: Position) -> Text:
+    """Return a text whose characters all stand at one position, such as the value of a variable."""
+    return Text(chars, (at,) * len(chars))
 
 
 EMPTY = Text("", ())
@@ -103,7 +116,7 @@ def without_escapes(text: Text, escaped: str, meanings: Mapping[str, str]) -> Te
     parts, end = list[Text](), 0
     for found in re.finditer(escaped, text.chars, re.DOTALL):
         meant = meanings.get(found[1], found[1])
-        parts += [text.cut(end, found.start()), Text(meant, (text.at[found.start(1)],) * len(meant))]
+        parts += [text.cut(end, found.start()), placed(meant, text.at[found.start(1)])]
         end = found.end()
     return joined([*parts, text.cut(end, len(text.chars))]) if parts else text
 
@@ -156,15 +169,19 @@ _VARIABLE = re.compile(
 )
 
 
-def interpolated(text: Text, known: Mapping[str, str]) -> Text:
-    """Return a text with the values of `$NAME`, `${NAME}`, `${NAME:-default}`; what nothing sets is veiled."""
+def interpolated(text: Text, known: Mapping[str, str], pattern: re.Pattern[str] = _VARIABLE) -> Text:
+    """Return a text with the values of `$NAME`, `${NAME}`, `${NAME:-default}`; what nothing sets is veiled.
+
+    `pattern` finds other forms of variables: its groups are `braced`, `named`, `sign` and `other`.
+    """
     parts, end = list[Text](), 0
-    for found in _VARIABLE.finditer(text.chars) if "$" in text.chars else ():
+    for found in pattern.finditer(text.chars) if "$" in text.chars else ():
         if found.start() < end or text.chars[found.start() - 1 : found.start()] == "$":
             continue
-        name, sign = found["braced"] or found["named"], found["sign"] or ""
+        groups = found.groupdict("")
+        name, sign = groups["braced"] or groups["named"], groups.get("sign", "")
         value, whole = known.get(name), text.cut(found.start(), found.end())
-        other = text.cut(found.start("other"), found.end("other"))
+        other = text.cut(found.start("other"), found.end("other")) if sign else EMPTY
         given = value is not None and (bool(value) or not sign.startswith(":"))
         if sign.endswith("-") and not given:
             here = veiled(other) if "$" in other.chars else other
@@ -228,24 +245,50 @@ def read_compose_command(text: Text) -> ComposeCommand:
     return ComposeCommand(joined(kept), continued)
 
 
-def yaml_text_at(document: YamlDocument, whole: Text, path: Path_, value: str) -> Text:
-    """Return a value with the position of each of its characters, whether it is quoted, folded or plain.
+def as_mapping(value: Any) -> dict[str, Any]:
+    """Return the value if it is a mapping, else an empty one."""
+    return value if isinstance(value, dict) else {}
 
-    `whole` is the text of the file.
-    """
-    place = document.value(path)
-    start = bisect_left(whole.at, (place.line, place.column))
-    positions: list[tuple[int, int]] = []
-    here = start
-    if whole.chars[start : start + 1] in {">", "|"}:
-        here = max(whole.chars.find("\n", start), start)
-    for char in value:
-        found = here if char.isspace() else whole.chars.find(char, here)
-        if found < 0 or found >= len(whole.at):
-            return Text(value, ((place.line, place.column),) * len(value))
-        positions.append(whole.at[found])
-        here = found + 1 if not char.isspace() else here
-    return Text(value, tuple(positions))
+
+def as_list(value: Any) -> list[Any]:
+    """Return the value if it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+@dataclass(frozen=True)
+class YamlFile:
+    """A YAML file with the position of each character of its values."""
+
+    document: YamlDocument
+    text: Text
+    above: int = 0
+    """The number of lines that were put above the file's own."""
+
+    def at(self, path: Path_) -> Position:
+        """Return the position of a value."""
+        place = self.document.value(path)
+        return max(place.line - self.above, 1), place.column
+
+    def value(self, path: Path_, value: str) -> Text:
+        """Return a value with the position of each of its characters, whether it is quoted, folded or plain."""
+        place, whole = self.document.value(path), self.text
+        here = bisect_left(whole.at, (place.line, place.column))
+        if whole.chars[here : here + 1] in {">", "|"}:
+            here = max(whole.chars.find("\n", here), here)
+        positions: list[Position] = []
+        for char in value:
+            found = here if char.isspace() else whole.chars.find(char, here)
+            if found < 0 or found >= len(whole.at):
+                return placed(value, self.at(path))
+            line, column = whole.at[found]
+            positions.append((max(line - self.above, 1), column))
+            here = found + 1 if not char.isspace() else here
+        return Text(value, tuple(positions))
+
+
+def yaml_file(file: Path, text: str, *, merging: bool = False) -> YamlFile:
+    """Parse a text as YAML. Raise InventoryError for another one. `merging` allows Compose's own tags."""
+    return YamlFile(parse_yaml(file, text, merging=merging), positioned(text))
 
 
 @dataclass(frozen=True)
@@ -265,6 +308,16 @@ class Word:
     def __str__(self) -> str:
         return self.text.chars
 
+    @property
+    def veiled(self) -> Text:
+        """The text with its unknown parts veiled."""
+        return self.hidden or (veiled(self.text) if self.unknown else self.text)
+
+
+def word_at(chars: str, at: Position, *, unknown: bool = False) -> Word:
+    """Return a word whose characters all stand at one position."""
+    return Word(placed(chars, at), at, unknown)
+
 
 def word_of(text: Text, start: Position | None = None) -> Word:
     """Return a text as a word, which is unknown if a part of the text is."""
@@ -278,7 +331,7 @@ def word_of(text: Text, start: Position | None = None) -> Word:
 
 def joined_words(first: Word, second: Word) -> Word:
     """Return two words as one."""
-    hidden = joined(each.hidden or (veiled(each.text) if each.unknown else each.text) for each in (first, second))
+    hidden = joined((first.veiled, second.veiled))
     text, unknown = Text(unveil(hidden.chars), hidden.at), first.unknown or second.unknown
     return Word(text, first.start, unknown, first.unset + second.unset, first.tilde, hidden if unknown else None)
 

@@ -10,8 +10,20 @@ from pathlib import Path
 
 from llamaherd.diagnostics.findings import Place
 from llamaherd.inventory.yaml_file import UNREADABLE
-from llamaherd.recipes import containers, shell
-from llamaherd.recipes.commands import EMPTY, Document, Text, Word, interpolated, joined, positioned, split, word_of
+from llamaherd.recipes import container_rules, shell
+from llamaherd.recipes.commands import (
+    EMPTY,
+    Document,
+    Text,
+    Word,
+    interpolated,
+    joined,
+    placed,
+    positioned,
+    split,
+    word_at,
+    word_of,
+)
 from llamaherd.recipes.containers import Container
 from llamaherd.recipes.recipe import NOT_READ, Recipe
 from llamaherd.recipes.servers import names_engine
@@ -85,7 +97,7 @@ class _Reader:
             return recipe + Recipe((UNREADABLE.at(Place(self.file), message, "begin it with `FROM IMAGE`"),))
         for stage in self.all:
             if stage.starts or stage is self.stage:
-                recipe += containers.recipe_of_image(self.file, self._container(stage))
+                recipe += container_rules.recipe_of_image(self.file, self._container(stage))
         started = (*(self.stage.entrypoint or ()), *self.stage.command)
         if started and not recipe.servers and names_engine(self.text):
             program = started[-1] if str(started[0]) == "/bin/sh" else started[0]
@@ -148,8 +160,7 @@ class _Reader:
         if listed is not None:
             return listed
         at = rest.at[0] if rest.at else (1, 1)
-        words = [Word(Text(each, (at,) * len(each)), at) for each in ("/bin/sh", "-c")]
-        return (*words, Word(rest, at))
+        return word_at("/bin/sh", at), word_at("-c", at), Word(rest, at)
 
     def _listed(self, rest: Text) -> tuple[Word, ...] | None:
         """Return the words of a JSON list; None for the form of a shell."""
@@ -166,7 +177,7 @@ class _Reader:
             found = re.compile(r'"(?:[^"\\]|\\.)*"').match(rest.chars, start)
             end = found.end() if found else start + 1
             text = rest.cut(start + 1, end - 1)
-            text = text if text.chars == value else Text(value, (rest.at[start],) * len(value))
+            text = text if text.chars == value else placed(value, rest.at[start])
             words.append(word_of(text, rest.at[start]))
         return tuple(words)
 
@@ -182,7 +193,7 @@ def _copied(rest: Text) -> Iterator[Document]:
 
 def _instructions(text: Text) -> Iterator[tuple[str, Text, tuple[int, int]]]:
     """Yield the instructions: name in small letters, the rest with its lines joined, and the position."""
-    lines = [text.cut(found.start(), found.end()) for found in re.finditer(r"[^\n]*\n|[^\n]+\Z", text.chars)]
+    lines = text.lines()
     kept: list[Text] = []
     index = 0
     while index < len(lines):

@@ -5,14 +5,27 @@ What only a running shell can compute is unknown.
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from llamaherd.recipes.arithmetic import compute
-from llamaherd.recipes.commands import EMPTY, Position, Text, Word, is_veiled, joined, unveil, veiled, without_escapes
+from llamaherd.recipes.commands import (
+    EMPTY,
+    Position,
+    Text,
+    Word,
+    is_veiled,
+    joined,
+    placed,
+    unveil,
+    veiled,
+    without_escapes,
+    word_at,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -147,11 +160,7 @@ class Expander:
                 yield Part(text, unknown=found is None, quoted=quoted)
             case "arithmetic_expansion":
                 number = self.computed(self.text.chars[start:end].lstrip("$([").rstrip(")]"))
-                shown = (
-                    self.written(node)
-                    if number is None
-                    else Text(str(number), (self.position(start),) * len(str(number)))
-                )
+                shown = self.written(node) if number is None else placed(str(number), self.position(start))
                 yield Part(shown, unknown=number is None, quoted=quoted)
             case "process_substitution":
                 yield Part(self.written(node), unknown=True)
@@ -167,8 +176,8 @@ class Expander:
                     yield self._plain(at, child.start_byte, mode)
                 for part in self.parts(child, mode):
                     # In a file that is written, a value stands where it is put in.
-                    here = (self.position(child.start_byte),) * len(part.text.chars)
-                    yield replace(part, text=Text(part.text.chars, here)) if mode == "document" else part
+                    here = placed(part.text.chars, self.position(child.start_byte))
+                    yield replace(part, text=here) if mode == "document" else part
                 at = child.end_byte
         if at < end:
             yield self._plain(at, end, mode)
@@ -253,3 +262,74 @@ def _without(text: Text, sign: str, pattern: str) -> Text:
         if fnmatchcase(removed, pattern):
             return text.cut(size, length) if sign[0] == "#" else text.cut(0, length - size)
     return text
+
+
+def merged_variables(branches: list[Variables]) -> Variables:
+    """Return the variables after alternatives: a value that only some set holds, one that they dispute is unknown."""
+    result: Variables = {}
+    for name in dict.fromkeys(name for branch in branches for name in branch):
+        values = list(dict.fromkeys(branch[name] for branch in branches if name in branch))
+        set_later = any(word.unknown for value in values for word in value)
+        values = [value for value in values if not set_later or any(map(str, value)) or len(value) != 1] or values
+        grown = [value for value in values if len(value) > 1 or not all(map(len, values))]
+        known = [value for value in values if value in grown or not any(word.unknown for word in value)] or values[:1]
+        longest = max(known, key=lambda value: (len(value), len("".join(map(str, value)))))
+        if all(_begins(longest, value) for value in known):
+            result[name] = longest
+        else:
+            same = 0
+            while all(len(value) > same and value[same] == longest[same] for value in values):
+                same += 1
+            start = longest[same].start if same < len(longest) else longest[0].start
+            result[name] = (*longest[:same], word_at(f"${name}", start, unknown=True))
+    return result
+
+
+def _begins(longer: tuple[Word, ...], shorter: tuple[Word, ...]) -> bool:
+    """Return whether a value was made from another by appending to it."""
+    if len(longer) == len(shorter) == 1:
+        first, second = longer[0].text, shorter[0].text
+        return first.chars == second.chars or first.cut(0, len(second.chars)) == second
+    return [str(word) for word in longer[: len(shorter)]] == [str(word) for word in shorter]
+
+
+_LONGEST_SUM = 200
+_LARGEST = 1 << 62
+_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: lambda left, right: int(left / right) if abs(left) < 1 << 50 else left // right,
+    ast.Mod: lambda left, right: left - right * int(left / right),
+}
+
+
+def compute(text: str, variables: Mapping[str, str]) -> int | None:
+    """Return the value of an expression; None if a part of it is unknown, or for other operators."""
+    if len(text) > _LONGEST_SUM:
+        return None
+    for _ in range(2):
+        text = re.sub(
+            r"\$?\{?\b([A-Za-z_]\w*)\b\}?", lambda found: variables.get(found[1], found[0])[:_LONGEST_SUM], text
+        )
+    try:
+        tree = ast.parse(re.sub(r"\b0+(?=\d)", "", text.strip()).replace("/", "//"), mode="eval")
+        return _result(tree.body)
+    except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError):
+        return None
+
+
+def _result(node: ast.expr) -> int:
+    """Return the value of a node. Raise ValueError for anything but whole numbers and their operators."""
+    match node:
+        case ast.Constant(value=int() as number) if not isinstance(number, bool):
+            result = number
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            result = -_result(operand)
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
+            result = _OPERATORS[type(sign)](_result(left), _result(right))
+        case _:
+            raise ValueError(ast.dump(node)[:40])
+    if abs(result) > _LARGEST:
+        raise ValueError(str(result)[:40])
+    return result

@@ -26,9 +26,9 @@ from llamaherd.memory.facts import RigFacts
 from llamaherd.memory.instances import MOVING, experts_on_cpu, with_explicit_flags
 from llamaherd.memory.placement import Placement
 from llamaherd.plan.devices import server_environment
-from llamaherd.recipes.recipe import ServerCommand
-from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback, shortened
-from llamaherd.recipes.suggestions import KEY_FILE, VISIBLE, Offer
+from llamaherd.recipes.recipe import VISIBLE, ServerCommand, visible_gpus
+from llamaherd.recipes.servers import API_KEY_FLAGS, API_KEY_VARIABLES, PORTS, is_loopback
+from llamaherd.recipes.suggestions import KEY_FILE, Offer, not_carried
 from llamaherd.text.terminal import one_line
 
 _ON_GPUS = ("on", "split", "tensor_split", "gpu_layers", "experts_on_cpu")
@@ -44,16 +44,11 @@ _NO_KEY = (*SOURCES, "--hf-file", "--hf-repo-draft", "--mmproj", "--mmproj-url")
 def gpus_on_rig(offer: Offer, cards: Mapping[str, Card]) -> list[str]:
     """Return the GPUs of a rig for a server: those that its environment names, else the first ones."""
     wanted = len(cards) if offer.gpus is None else offer.gpus
-    named = [each.strip() for each in offer.server.gpu_ids or _visible_words(offer.server)]
+    named = [each.strip() for each in offer.server.gpu_ids or visible_gpus(offer.server.settings) or ()]
     by_id = {gpu.uuid: name for name, gpu in cards.items() if gpu.uuid}
     by_id |= {str(at if gpu.index is None else gpu.index): name for at, (name, gpu) in enumerate(cards.items())}
     found = [by_id[each] for each in dict.fromkeys(named) if each in by_id]
     return found if len(found) == wanted else list(cards)[:wanted]
-
-
-def _visible_words(server: ServerCommand) -> list[str]:
-    found = (server.settings[name] for name in VISIBLE if name in server.settings)
-    return next((str(word).split(",") for word in found if not word.unknown), [])
 
 
 def keys_on_rig(offer: Offer, cards: Mapping[str, Card], flags: Catalogue | None, own: Keys) -> Keys:
@@ -287,9 +282,7 @@ class _Comparison:
         yield from self._unknown_words()
         yield from self._experts()
         for theirs in _last(self._theirs):
-            if self._is_apart(theirs.flag):
-                continue
-            if self._is_same(theirs):
+            if self._is_apart(theirs.flag) or self._is_same(theirs):
                 continue
             if ours := self._mine.get(theirs.flag.spellings[0]):
                 yield f"{ours} in place of {theirs}"
@@ -329,13 +322,10 @@ class _Comparison:
     def _set(self, ours: Option) -> Iterator[str]:
         """Yield what llamaherd sets and the file leaves to the engine."""
         key = self._key_of.get(ours.flag)
-        if key and key in self._their_keys and self._their_keys[key] == self._our_keys.get(key):
-            return
-        if ours.value in _DEFAULTS[self.ours.flags.kind].get(key or "", ()):
-            return
-        if key == "model" and slug(self._server.served_as) == ours.value:
-            return
-        if key == "idle" and self._server.unload_after:
+        same = key is not None and key in self._their_keys and self._their_keys[key] == self._our_keys.get(key)
+        usual = ours.value in _DEFAULTS[self.ours.flags.kind].get(key or "", ())
+        named = key == "model" and slug(self._server.served_as) == ours.value
+        if same or usual or named or (key == "idle" and self._server.unload_after):
             return
         why = _SET.get(key or "", "llamaherd sets it for every server" if ours.origin == "environment" else "")
         if key == "parallel" and self.ours.flags.kind == LLAMA:
@@ -344,12 +334,7 @@ class _Comparison:
 
     def _unknown_words(self) -> Iterator[str]:
         """Yield the arguments that this version of the engine does not have."""
-        taken = {
-            at
-            for each in self._theirs.said
-            if each.origin == "argument"
-            for at in range(each.index, each.index + len(each.words))
-        }
+        taken = {at for each in self._theirs.said if each.origin == "argument" for at in _span(each)}
         words = self.offer.known.arguments
         if words[:1] == (self.offer.source,):
             taken.add(0)  # as `vllm serve` takes the model
@@ -414,14 +399,7 @@ class _Comparison:
             yield f"the processors `{server.cpus}` are not set: `cpus` takes numbers and ranges"
         elif self.ours.cpus and self.ours.cpus != server.cpus:
             yield f"it may use the processors `{self.ours.cpus}`: the file has {server.cpus or 'no such limit'}"
-        if server.unload_after and "idle" not in self.offer.keys:
-            why = "`idle` takes 1m to 48h" if server.kind == LLAMA else f"{server.kind} unloads no model"
-            yield f"the model is not unloaded after {server.unload_after} s: {why}"
-        yield from (f"`{text}` is not carried over" for text in server.dropped)
-        for text in self.offer.known.unknown:
-            yield f"`{shortened(text)}` is not carried over: its value is set elsewhere"
-        for text in self.offer.known.wrong:
-            yield f"`{text}` is not carried over: {self.ours.flags} does not take it"
+        yield from not_carried(server, self.offer.keys, self.offer.known, f"{self.ours.flags} does not take it")
         for source, target in server.binds:
             if not PurePosixPath(self.offer.source).is_relative_to(target) and not _is_cache(target):
                 yield f"`{source}` is not mounted: a server gets the folders of its models alone"

@@ -9,10 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from llamaherd.diagnostics.findings import Finding, Place, Rule, nearest
-from llamaherd.inventory.yaml_file import Document, Path_, parse_yaml
+from llamaherd.inventory.yaml_file import Document, Path_
 from llamaherd.recipes import shell
-from llamaherd.recipes.commands import Command, Text, Word, expand, joined, positioned, yaml_text_at
-from llamaherd.recipes.compose_service import as_list, as_mapping
+from llamaherd.recipes.commands import (
+    Command,
+    Text,
+    Word,
+    YamlFile,
+    as_list,
+    as_mapping,
+    expand,
+    joined,
+    placed,
+    yaml_file,
+)
 from llamaherd.recipes.recipe import MOST_SERVERS, NOT_READ, Recipe, ServerCommand
 
 _MACRO = re.compile(r"\$\{([A-Za-z0-9_.-]{1,64})\}")
@@ -35,7 +45,7 @@ def is_config(text: str) -> bool:
 
 def check_text(file: Path, text: str) -> Recipe:
     """Return the recipe of a config.yaml's commands. Raise InventoryError for a text that is not YAML."""
-    reader = _Reader(parse_yaml(file, text), positioned(text), shell.reader_of(file, text))
+    reader = _Reader(yaml_file(file, text), shell.reader_of(file, text))
     recipe = Recipe()
     seen: set[tuple[Place, str]] = set()
     for number, (name, model) in enumerate(as_mapping(reader.document.data.get("models")).items()):
@@ -70,14 +80,18 @@ SWAP_REFUSED = Rule(
 
 @dataclass(frozen=True)
 class _Reader:
-    document: Document
-    whole: Text
+    yaml: YamlFile
     reader: shell.Reader
+
+    @property
+    def document(self) -> Document:
+        """The data of the file."""
+        return self.yaml.document
 
     def model(self, path: Path_, model: dict[str, Any], number: int) -> Recipe:
         """Return the recipe of one model."""
         macros = self._macros(self.document.data, ()) | self._macros(model, path)
-        command = _without_comments(yaml_text_at(self.document, self.whole, (*path, "cmd"), model["cmd"]))
+        command = _without_comments(self.yaml.value((*path, "cmd"), model["cmd"]))
         body = _put_in(command, macros)
         names = {*macros, *_ITS_OWN}
         first = as_mapping(self.document.data).get("startPort")
@@ -129,15 +143,14 @@ class _Reader:
     def _settings(self, path: Path_, model: dict[str, Any]) -> Iterator[tuple[str, Word]]:
         for index, item in enumerate(as_list(model.get("env"))):
             name, equals, value = str(item).partition("=")
-            place = self.document.value((*path, "env", index))
             if equals:
-                at = (place.line, place.column)
-                yield name, Word(Text(value, (at,) * len(value)), at, unknown="${" in value)
+                at = self.yaml.at((*path, "env", index))
+                yield name, Word(placed(value, at), at, unknown="${" in value)
 
     def _macros(self, data: Mapping[str, Any], path: Path_) -> dict[str, Text]:
         """Return the macros of the file, or of a model, with the places where their characters stand."""
         return {
-            str(name): _without_comments(yaml_text_at(self.document, self.whole, (*path, "macros", name), str(value)))
+            str(name): _without_comments(self.yaml.value((*path, "macros", name), str(value)))
             for name, value in as_mapping(data.get("macros")).items()
             if isinstance(value, str | int | float)
         }
@@ -160,12 +173,7 @@ class _Reader:
 
 
 def _without_comments(text: Text) -> Text:
-    parts, start = [], 0
-    for line in text.chars.splitlines(keepends=True):
-        if not line.lstrip().startswith("#"):
-            parts.append(text.cut(start, start + len(line)))
-        start += len(line)
-    return joined(parts)
+    return joined(line for line in text.lines() if not line.chars.lstrip().startswith("#"))
 
 
 def _put_in(text: Text, macros: Mapping[str, Text]) -> Text:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-from llamaherd.diagnostics.findings import Rule, Severity
+from llamaherd.diagnostics.findings import Finding, Place, Rule
 from llamaherd.engines import CommandLine
 from llamaherd.engines.flags import Catalogue, catalogue, catalogues
 from llamaherd.engines.flags.effective import effective_options
@@ -45,26 +45,8 @@ LIMIT_BELOW_SAVED = Rule(
 )
 
 
-def prompts_above_limit(server: ServerCommand, limit: str) -> tuple[str, str] | None:
-    """Return message and help for a server that saves more prompts than its memory limit allows, or None.
-
-    systemd and Docker both count `8G` in powers of two. `--cache-ram -1` sets no limit to saved prompts.
-    """
-    if server.program != "llama-server" or (size := limit_bytes(limit)) is None:
-        return None
-    given = server.value("-cram", "--cache-ram") or server.settings.get("LLAMA_ARG_CACHE_RAM")
-    if given is not None and not re.fullmatch(r"-?\d{1,9}", str(given)):
-        return None
-    mib = int(str(given)) if given is not None else CACHE_RAM // _MIB
-    if 0 <= mib < size / _MIB:
-        return None
-    what = "without a limit" if mib < 0 else f"up to {mib:,} MiB"
-    message = f"the server saves prompts in RAM, {what}, and with {limit} at most it is killed after a while"
-    return message, f"add `--cache-ram {int(size // _MIB // 4)}`, or give it more memory"
-
-
 def limit_bytes(limit: str) -> int | None:
-    """Return a limit in bytes; None for none, or for an invalid size."""
+    """Return a limit in bytes, which systemd and Docker count in powers of two; None for none, or an invalid size."""
     found = _SIZE.fullmatch(limit.strip())
     if not found:
         return None
@@ -96,42 +78,51 @@ LIMIT_BELOW_HELD = Rule(
 )
 
 
-class WeightsFinding(NamedTuple):
-    """Message, help and severity of weights above a limit."""
-
-    message: str
-    help: str
-    severity: Severity
-
-
-def weights_above_limit(
-    server: ServerCommand, limit: str, model: Path | None, *, without_cards: bool = False
-) -> WeightsFinding | None:
-    """Return the finding of a server whose part of the model in RAM exceeds its memory limit.
-
-    None if it fits, or if that is unknown: without the file, or if the engine itself places the layers.
-    """
+def check_memory_limit(
+    place: Place, server: ServerCommand, limit: str, model: Path | None, *, without_cards: bool = False
+) -> Iterator[Finding]:
+    """Yield the faults of a limit, such as `8G`, that is below what the server saves, or holds of its model."""
     size = limit_bytes(limit)
-    if server.program != "llama-server" or size is None or model is None or not model.is_file():
-        return None
+    if server.program == "llama-server" and size is not None:
+        yield from _saved_prompts(place, server, limit, size)
+        yield from _weights(place, server, limit, size, model, without_cards=without_cards)
+
+
+def _saved_prompts(place: Place, server: ServerCommand, limit: str, size: int) -> Iterator[Finding]:
+    """Report more saved prompts than a limit allows. `--cache-ram -1` sets no limit to saved prompts."""
+    given = server.value("-cram", "--cache-ram") or server.settings.get("LLAMA_ARG_CACHE_RAM")
+    if given is not None and not re.fullmatch(r"-?\d{1,9}", str(given)):
+        return
+    mib = int(str(given)) if given is not None else CACHE_RAM // _MIB
+    if mib < 0 or mib >= size / _MIB:
+        what = "without a limit" if mib < 0 else f"up to {mib:,} MiB"
+        message = f"the server saves prompts in RAM, {what}, and with {limit} at most it is killed after a while"
+        way_out = f"add `--cache-ram {int(size // _MIB // 4)}`, or give it more memory"
+        yield LIMIT_BELOW_SAVED.at(place, message, way_out)
+
+
+def _weights(
+    place: Place, server: ServerCommand, limit: str, size: int, model: Path | None, *, without_cards: bool
+) -> Iterator[Finding]:
+    """Report a model whose part in RAM exceeds a limit; nothing without its file, or if the engine places it itself."""
+    if model is None or not model.is_file():
+        return
     try:
         header = join_headers(read_headers(model))
         placed = _placement(server, header, without_cards=without_cards)
         if placed is None:
-            return None
+            return
         held = estimate(header, placed).host
     except (GgufError, ValueError):
-        return None
+        return
     needed = held.total + in_ram(header, placed)
-    if needed <= size:
-        return None
-    mapped = held.weights + held.draft.weights if placed.mmap else 0
-    ends = needed - mapped > size
-    what = "it is killed" if ends else "the model is read from the disk again for every token"
-    message = f"the server takes {show_mib(needed)} of RAM, and with {limit} at most {what}"
-    return WeightsFinding(
-        message, "give it more memory, or put more of the model on a GPU", "error" if ends else "warning"
-    )
+    if needed > size:
+        mapped = held.weights + held.draft.weights if placed.mmap else 0
+        ends = needed - mapped > size
+        what = "it is killed" if ends else "the model is read from the disk again for every token"
+        message = f"the server takes {show_mib(needed)} of RAM, and with {limit} at most {what}"
+        way_out = "give it more memory, or put more of the model on a GPU"
+        yield LIMIT_BELOW_HELD.at(place, message, way_out, "error" if ends else "warning")
 
 
 def _placement(server: ServerCommand, header: Header, *, without_cards: bool) -> Placement | None:

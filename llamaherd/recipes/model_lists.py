@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from llamaherd.engines.flags.keys import slug
-from llamaherd.recipes.commands import Text, Word
+from llamaherd.recipes.commands import word_at
 from llamaherd.recipes.recipe import ServerCommand
 
 MOST_MODELS = 200
@@ -104,7 +104,7 @@ def server_of_modelfile(text: str) -> ServerCommand | None:
             rest.append(f"{name} {parameter}" if name == "PARAMETER" else name)
     line = text.count("\n", 0, next(start for name, _, start in whole if name == "FROM")) + 1
     at = (line, 1)
-    arguments = tuple(Word(Text(word, (at,) * len(word)), at) for word in words)
+    arguments = tuple(word_at(word, at) for word in words)
     served_as = _bare(named[1]) if named else ""
     return ServerCommand(
         "llama-server", "llama.cpp", arguments, at, served_as=served_as, dropped=tuple(dict.fromkeys(rest))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
-from llamaherd.recipes.commands import EMPTY, Text, joined, positioned
+from llamaherd.recipes.commands import Text, joined, placed, positioned, without_escapes
 
 _FENCE = re.compile(r"([ \t>]*)(?:[-*+] |\d+\. )?(`{3,}|~{3,})[ \t]*\{?\.?([\w+#-]*)[^`\n]*")
 _HTML = re.compile(r"<(?:!doctype html|html|body|pre)\b", re.IGNORECASE)
@@ -54,7 +54,7 @@ def text_outside_code(text: str) -> str:
 
 def typed_commands(text: Text) -> Text:
     """Return the typed lines of a terminal session: only those with a prompt, if there are any."""
-    lines = list(_lines(text))
+    lines = text.lines()
     if not any(_PROMPT.match(line.chars) for line in lines):
         return text
     kept: list[Text] = []
@@ -67,19 +67,12 @@ def typed_commands(text: Text) -> Text:
     return joined(kept)
 
 
-def _lines(text: Text) -> Iterator[Text]:
-    start = 0
-    for found in re.finditer(r"[^\n]*\n|[^\n]+\Z", text.chars):
-        yield text.cut(start, found.end())
-        start = found.end()
-
-
 def _fenced(text: str) -> Iterator[Block]:
     """Yield the blocks in fences of CommonMark, at any depth of indentation."""
     language, closing = "", ""
     depth = 0
     kept: list[Text] = []
-    for line in _lines(positioned(text)):
+    for line in positioned(text).lines():
         fence = _FENCE.fullmatch(line.chars.rstrip("\r\n"))
         if not closing and fence:
             closing, language, depth, kept = fence[2], fence[3].lower(), len(fence[1]), []
@@ -135,7 +128,7 @@ class _Page(HTMLParser):
     def _take(self, chars: str) -> None:
         if self.parts is not None:
             line, column = self.getpos()
-            self.parts.append(Text(chars, ((line, column + 1),) * len(chars)) if chars else EMPTY)
+            self.parts.append(placed(chars, (line, column + 1)))
 
 
 _PROSE = re.compile(r"^(?:```|(?:[*>-] )?[A-Z][\w'*-]*,? (?:[\w'(),:/.*-]+ ){4,})", re.MULTILINE)
@@ -194,6 +187,30 @@ def wslconfig_of(text: str) -> str:
         for number, line in enumerate(found[0].split("\n"), start=first):
             lines[number] = line
     return "\n".join(lines)
+
+
+_SECTION = re.compile(
+    r"^%(?:(?P<script>prep|conf|build|install|check|(?:pre|post)(?:un|trans)?)"
+    r"|package|description|clean|files|changelog|generate_buildrequires|trigger\w*)\b[^\n]*\n?",
+    re.MULTILINE,
+)
+"""The first line of a section of an RPM package."""
+
+
+def steps_of_package(text: str) -> Text | None:
+    """Return the sections of an RPM `.spec` that are scripts, without `%{buildroot}`; None for another text."""
+    found = [*_SECTION.finditer(text)]
+    ends = [*(each.start() for each in found[1:]), len(text)]
+    scripts = [(each.end(), end) for each, end in zip(found, ends, strict=False) if each["script"]]
+    if not scripts or not re.search(r"^Name[ \t]*:", text, re.MULTILINE):
+        return None
+    whole = positioned(text)
+    steps = joined(whole.cut(start, end) for start, end in scripts)
+    return without_escapes(steps, r"(%\{buildroot\}|\$\{?RPM_BUILD_ROOT\b\}?)", dict.fromkeys(_ROOTS, ""))
+
+
+_ROOTS = ("%{buildroot}", "$RPM_BUILD_ROOT", "${RPM_BUILD_ROOT}")
+"""The folder that stands for the root of the host while a package is built."""
 
 
 def _is_command(line: str, patterns: tuple[re.Pattern[str], ...]) -> bool:

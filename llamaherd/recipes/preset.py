@@ -15,14 +15,15 @@ from pathlib import Path
 from llamaherd.diagnostics.findings import Finding, Place, Rule, Severity
 from llamaherd.diagnostics.spelling import nearest_name
 from llamaherd.engines import flags
-from llamaherd.engines.flags import Catalogue, Problem
+from llamaherd.engines.flags import Catalogue, Flag, Problem
 from llamaherd.engines.flags.advice import DOWNLOADS, ENDS, OPEN, SECRET
 from llamaherd.engines.flags.conflicts import SOURCES, find_conflicts
 from llamaherd.engines.flags.effective import OFF, effective_options
 from llamaherd.engines.flags.environment import SWITCHED, flag_of_variable
 from llamaherd.engines.flags.translations import UNKNOWN_FLAG
-from llamaherd.recipes.commands import Text, Word, is_veiled
+from llamaherd.recipes.commands import is_veiled, word_at
 from llamaherd.recipes.recipe import MOST_SERVERS, Recipe, ServerCommand
+from llamaherd.recipes.servers import other_catalogues
 
 OF_PRESETS = ("load-on-startup", "stop-timeout", "dedup-cache-models", "version")
 """Keys that are not flags."""
@@ -44,6 +45,8 @@ class _Setting:
     key: str
     value: str
     line: int
+    flag: Flag | None
+    """The flag that the key is; None for a key of the router's own, and an unknown one."""
     words: tuple[str, ...]
     """The arguments of the model's server; empty for a switch that is off, and for keys that are not flags."""
 
@@ -152,25 +155,19 @@ class _Reader:
     def _server(self, name: str, number: int, settings: list[_Setting]) -> ServerCommand:
         """Return the server of a section. A name with a slash or a colon is a model of the hub."""
         of_router = [each for each in settings if not self._among(each, OF_THE_ROUTER)]
-        words = [(text, each.line) for each in of_router for text in each.words or self._off(each)]
+        words = [(text, each.line) for each in of_router for text in each.words or _off(each)]
         if re.search(r"[/:]", name) and not any(self._among(each, SOURCES) for each in settings):
             words = [("-hf", number), (name, number), *words]
-        arguments = tuple(Word(Text(text, ((line, 1),) * len(text)), (line, 1)) for text, line in words)
+        arguments = tuple(word_at(text, (line, 1)) for text, line in words)
         unknown = tuple(f"{each.key} = {each.value}" for each in settings if is_veiled(each.value))
         command = ServerCommand("llama-server", "llama.cpp", arguments, (number, 1), dropped=unknown)
         return replace(command, served_as=name or "default", group="router")
 
-    def _off(self, setting: _Setting) -> tuple[str, ...]:
-        """Return the argument for a switch that is off; none if it has no negation."""
-        name = _flag(self.known, setting.key)
-        flag = self.known.find(name) if name and setting.value.lower() in OFF else None
-        return flag.negated[-1:] if flag and not flag.values else ()
-
     def _with_common(self, sections: list[_Section], name: str, settings: list[_Setting]) -> list[_Setting]:
         """Return the settings of a section with those for all models that it does not replace."""
-        own = {self._flag_of(each) for each in settings}
+        own = {each.flag or each.key for each in settings}
         common = (each for section, _, given in sections if section == "*" for each in given)
-        return [*(each for each in common if name and self._flag_of(each) not in own), *settings]
+        return [*(each for each in common if name and (each.flag or each.key) not in own), *settings]
 
     def _lines(self, text: str, sections: list[_Section]) -> Iterator[Finding]:
         """Add the sections of a text to a list, and yield the findings of its lines."""
@@ -178,10 +175,9 @@ class _Reader:
             header, setting = _HEADER.fullmatch(line), _SETTING.fullmatch(line)
             if header:
                 sections.append((header[1], number, []))
-            elif setting and is_veiled(setting[2]):
-                sections[-1][2].append(self._setting(setting[1], setting[2], number))
             elif setting:
-                yield from self._value(number, line, setting[1], setting[2])
+                if not is_veiled(setting[2]):
+                    yield from self._value(number, line, setting[1], setting[2])
                 sections[-1][2].append(self._setting(setting[1], setting[2], number))
             elif line.strip() and line.strip()[0] not in ";#":
                 yield self._unread(number, line)
@@ -193,11 +189,6 @@ class _Reader:
             if name == "*" and several:
                 continue  # judged in each section
             yield from self._settings(name, settings if name == "*" else self._with_common(sections, name, settings))
-
-    def _flag_of(self, setting: _Setting) -> str:
-        name = setting.words[0] if setting.words else _flag(self.known, setting.key)  # a switch may be off
-        flag = self.known.find(name) if name else None
-        return flag.spellings[0] if flag and flag.spellings else setting.key
 
     def _unread(self, number: int, line: str) -> Finding:
         message = f"the router reads no file with this line, `{line.strip()[:40]}`, and does not start"
@@ -235,7 +226,7 @@ class _Reader:
             words = (name, value)
         else:
             words = () if value.lower() in OFF else (name,)
-        return _Setting(key, value, number, words)
+        return _Setting(key, value, number, flag, words)
 
     def _sections(self, sections: list[_Section]) -> Iterator[Finding]:
         names: set[str] = set()
@@ -260,8 +251,7 @@ class _Reader:
             names.add(name)
 
     def _among(self, setting: _Setting, names: tuple[str, ...]) -> bool:
-        flag = self.known.find(setting.words[0]) if setting.words else None
-        return flag is not None and any(self.known.find(name) == flag for name in names)
+        return setting.flag is not None and bool(setting.words) and setting.flag in map(self.known.find, names)
 
     def _settings(self, section: str, settings: list[_Setting]) -> Iterator[Finding]:
         """Report the faults of a section's settings as flags."""
@@ -281,10 +271,7 @@ class _Reader:
             yield from self._switch(setting)
             arguments += setting.words
             lines += [setting] * len(setting.words)
-        others = [
-            each for each in flags.catalogues("llama.cpp") + flags.catalogues("ik_llama.cpp") if each != self.known
-        ]
-        for problem in flags.check_arguments(self.known, arguments, others):
+        for problem in flags.check_arguments(self.known, arguments, other_catalogues(self.known)):
             if problem.rule not in (DOWNLOADS, ENDS, OPEN, SECRET):
                 yield self._problem(problem, lines[problem.index])
         for clash in find_conflicts(effective_options(self.known, arguments)):
@@ -292,14 +279,12 @@ class _Reader:
             yield clash.at(Place(self.file, own.line, 1))
 
     def _switch(self, setting: _Setting) -> Iterator[Finding]:
-        name = _flag(self.known, setting.key)
-        flag = self.known.find(name) if name else None
+        flag = setting.flag
         if flag and not flag.values and setting.value.lower() not in SWITCHED:
-            message = (
-                f"`{setting.key} = {setting.value}` switches it on: only `off`, `false`, `0` and `disabled` do not"
-            )
-            if flag.negated and name in flag.negated:
-                message = f"`{setting.key} = {setting.value}` switches it on: it is not `true` to the router"
+            why = "only `off`, `false`, `0` and `disabled` do not"
+            if _flag(self.known, setting.key) in flag.negated:
+                why = "it is not `true` to the router"
+            message = f"`{setting.key} = {setting.value}` switches it on: {why}"
             yield self._fault(PRESET_LINE, setting.line, message, f"write `{setting.key} = true`, or `false`")
 
     def _problem(self, problem: Problem, setting: _Setting) -> Finding:
@@ -317,3 +302,9 @@ class _Reader:
             name, *values = problem.replacement
             way_out = f"write `{name.lstrip('-')} = {values[0] if values else 'true'}`"
         return replace(problem, help=way_out).at(Place(self.file, setting.line, 1))
+
+
+def _off(setting: _Setting) -> tuple[str, ...]:
+    """Return the argument for a switch that is off; none if it has no negation."""
+    off = setting.flag is not None and not setting.flag.values and setting.value.lower() in OFF
+    return setting.flag.negated[-1:] if off and setting.flag else ()

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.diagnostics.spelling import nearest_name
 from llamaherd.inventory.yaml_file import UNREADABLE
-from llamaherd.recipes import containers, docker_run, unit_rules, unit_service, units
-from llamaherd.recipes.commands import Text, Word, positioned, unveil, word_of
-from llamaherd.recipes.containers import (
-    Container,
-    bind_of_mount,
-    bind_of_volume,
-    mount_target,
-    published_port,
-    variables_of_files,
-    word_at,
-)
+from llamaherd.recipes import container_rules, unit_rules, units
+from llamaherd.recipes.commands import Text, Word, positioned, word_at, word_of
+from llamaherd.recipes.containers import Container, ContainerOption, container_of, options_of_run
 from llamaherd.recipes.recipe import NOT_AS_IT_LOOKS, Recipe, engine_of
 
 _SECTION = "Container"
+_OPTIONS: Mapping[str, str] = {
+    "PublishPort": "--publish",
+    "Volume": "--volume",
+    "Mount": "--mount",
+    "AddDevice": "--device",
+    "Network": "--network",
+    "EnvironmentFile": "--env-file",
+    "Memory": "--memory",
+    "ShmSize": "--shm-size",
+    "Ulimit": "--ulimit",
+    "Secret": "--secret",
+}
+"""The options of `podman run` by the keys of a container."""
 _KEYS = (
-    *("AddDevice", "ContainerName", "Entrypoint", "Environment", "EnvironmentFile", "Exec", "GroupAdd", "HealthCmd"),
-    *("Image", "Memory", "Mount", "Network", "PodmanArgs", "PublishPort", "Secret", "ShmSize", "Ulimit", "Volume"),
+    *_OPTIONS,
+    *("ContainerName", "Entrypoint", "Environment", "Exec", "GroupAdd", "HealthCmd", "Image", "PodmanArgs"),
 )
 """Keys of a container that are read here."""
 _OTHER_KEYS = frozenset(("ExposeHostPort", "Group", "HostName", "Label", "Mask", "Pod", "Pull", "Unmask", "User"))
@@ -50,19 +55,10 @@ def check_text(file: Path, text: str) -> Recipe:
         return Recipe((UNREADABLE.at(Place(file), message, "name the image that the container is of"),))
     started = unit_rules.StartedUnit(file, unit)
     recipe += Recipe(tuple(unit_rules.check_unit(started)))
-    named = [(unveil(each.text), each.at) for each in unit.all("EnvironmentFile", _SECTION)]
-    variables, unread = variables_of_files(file.absolute().parent, named)
-    container = _container(unit, image)
-    container = replace(
-        container,
-        engine=engine_of(text),
-        environment={**variables, **container.environment},
-        settings_elsewhere=container.settings_elsewhere or bool(unread),
-        unread=(*container.unread, *(f"EnvironmentFile={name}" for name in unread)),
-    )
-    recipe += containers.recipe_of(file, container)
-    if recipe.servers or containers.is_swap(container):
-        recipe += Recipe(tuple(unit_service.check_boot(started)))
+    container = _container(file, unit, image, text)
+    recipe += container_rules.recipe_of(file, container)
+    if recipe.servers or container.of_swap:
+        recipe += Recipe(tuple(unit_rules.check_boot(started)))
     return recipe
 
 
@@ -78,43 +74,22 @@ def _misspelt(file: Path, setting: units.Setting, meant: str) -> Finding:
     return NOT_AS_IT_LOOKS.at(Place(file, *setting.start), message, f"did you mean `{meant}`?")
 
 
-def _container(unit: units.Unit, image: units.Setting) -> Container:
-    ports = unit.all("PublishPort", _SECTION)
-    network = unit.last("Network", _SECTION)
+def _container(file: Path, unit: units.Unit, image: units.Setting, text: str) -> Container:
     exec_, entry = unit.last("Exec", _SECTION), unit.last("Entrypoint", _SECTION)
-    # PodmanArgs are options of `podman run`, before the image.
+    options = [
+        ContainerOption(name, each.value, each.at) for key, name in _OPTIONS.items() for each in unit.all(key, _SECTION)
+    ]
     more = tuple(word for each in unit.all("PodmanArgs", _SECTION) for word in units.words(each.value, {}))
-    extra = docker_run.container_of((*more, word_of(image.value))) or Container(word_of(image.value))
-    volumes, mounts = unit.all("Volume", _SECTION), unit.all("Mount", _SECTION)
-    devices = [
-        each.text for each in unit.all("AddDevice", _SECTION) if "nvidia" in each.text or "/dev/dri" in each.text
-    ]
-    gpu_names = [each.rpartition("=")[2] for each in devices if "nvidia.com/gpu=" in each]
-    every = unit.all("Volume", _SECTION) + mounts
-    targets = [target for each in every if (target := mount_target(unveil(each.text)))]
-    binds = [bind_of_volume(unveil(each.text)) for each in volumes] + [
-        bind_of_mount(unveil(each.text)) for each in mounts
-    ]
-    return Container(
-        image=word_of(image.value),
-        command=units.words(exec_.value, {}) if exec_ else (),
-        entrypoint=tuple(_program(entry)) if entry else None,
-        ports=tuple(published_port(unveil(each.text), each.at) for each in ports) + extra.ports,
-        environment={**extra.environment, **units.unit_environment(unit, _SECTION)},
-        gpu=bool(devices) or extra.gpu,
-        host_network=network.at if network and network.text == "host" else extra.host_network,
-        mounts=(*targets, *(extra.mounts or ())),
-        binds=tuple(bind for bind in binds if bind) + extra.binds,
-        memlock=any("memlock" in each.text for each in unit.all("Ulimit", _SECTION)) or extra.memlock,
-        shares_memory=bool(unit.value("ShmSize", _SECTION)) or extra.shares_memory,
-        memory=unveil(unit.value("Memory", _SECTION)) or extra.memory,
+    options += options_of_run(more)[0]
+    command, folder = units.words(exec_.value, {}) if exec_ else (), file.absolute().parent
+    container = container_of(options, word_of(image.value), command, folder=folder, style="quadlet")
+    return replace(
+        container,
+        entrypoint=tuple(_program(entry)) if entry else container.entrypoint,
+        environment={**container.environment, **units.unit_environment(unit, _SECTION)},
         built=image.text.endswith((".build", ".image")),
-        settings_elsewhere=bool(unit.all("Secret", _SECTION)) or extra.settings_elsewhere,
-        unread=extra.unread,
-        gpu_ids=tuple(gpu_names) if "all" not in gpu_names else (),
-        cards=len(gpu_names) if gpu_names and "all" not in gpu_names else extra.cards,
-        cpus=extra.cpus or unit.value("AllowedCPUs") or unit.value("CPUAffinity"),
-        style="quadlet",
+        engine=engine_of(text),
+        cpus=container.cpus or unit.value("AllowedCPUs") or unit.value("CPUAffinity"),
     )
 
 

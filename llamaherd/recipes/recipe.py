@@ -11,6 +11,7 @@ from typing import Literal
 from llamaherd.diagnostics.findings import Finding, Rule
 from llamaherd.recipes.bash import read_commands
 from llamaherd.recipes.commands import Command, Document, Position, Word
+from llamaherd.text.textfile import UnreadableError, read_text
 
 LARGEST = 128 << 10
 """The most bytes of a recipe. Longer files are models or logs, given by mistake."""
@@ -33,23 +34,7 @@ _NAMED = re.compile(
 """A build of llama-server that its owner renamed, such as `ik-llama-server` and `llama-server-cuda`."""
 _FILE = re.compile(r"\.(?:sh|bash|py|service|socket|env|conf|ini|ya?ml|json|log|pid|txt)$")
 
-LOOSE: Mapping[str, tuple[frozenset[str], int]] = {
-    name: (frozenset(options.split()), positions)
-    for name, options, positions in (
-        *((shell, "-o -O --rcfile", 0) for shell in ("bash", "sh", "dash", "zsh", "eval")),
-        ("screen", "-S -t -c -h -p -s -T", 0),
-        ("tmux", "-s -t -n -c -x -y -F -e -L -S", 1),
-        ("wsl", "-d --distribution -u --user --cd", 0),
-        ("ssh", "-p -i -l -o -F -J -L -R -D -W -b -c -E -m", 1),
-        ("docker", "-e -u -w --env --user --workdir --env-file", 2),
-        ("podman", "-e -u -w --env --user --workdir --env-file", 2),
-        ("toolbox", "-c --container", 1),
-        ("distrobox", "-n --name", 2),
-    )
-}
-"""Programs that run a command somewhere in their arguments, perhaps as one text: their options with a value, and the
-arguments before the command, such as the name of a container."""
-
+SHELLS = ("sh", "bash", "ash", "zsh", "dash")
 RUNNERS: Mapping[str, tuple[frozenset[str], int]] = {
     name: (frozenset(options.split()), positions)
     for name, options, positions in (
@@ -82,9 +67,19 @@ RUNNERS: Mapping[str, tuple[frozenset[str], int]] = {
         ("pipenv", "", 1),
         ("pixi", "-e --environment --manifest-path", 1),
         *((manager, "-n --name -p --prefix", 1) for manager in ("conda", "mamba", "micromamba")),
+        *((shell, "-o -O --rcfile", 0) for shell in (*SHELLS, "eval")),
+        ("screen", "-S -t -c -h -p -s -T", 0),
+        ("tmux", "-s -t -n -c -x -y -F -e -L -S", 1),
+        ("wsl", "-d --distribution -u --user --cd", 0),
+        ("ssh", "-p -i -l -o -F -J -L -R -D -W -b -c -E -m", 1),
+        ("docker", "-e -u -w --env --user --workdir --env-file", 2),
+        ("podman", "-e -u -w --env --user --workdir --env-file", 2),
+        ("toolbox", "-c --container", 1),
+        ("distrobox", "-n --name", 2),
     )
 }
-"""Programs that run the program behind their own arguments: their options with a value, and the other arguments."""
+"""Programs that run the program behind their own arguments: their options with a value, and the other arguments, such
+as the name of a container."""
 
 # Flags of ik_llama.cpp that llama.cpp never had (ik_llama.cpp common/common.cpp); llama.cpp users cannot mean them.
 OF_IK = {
@@ -92,6 +87,8 @@ OF_IK = {
     *("--attention-max-batch", "-ger", "--grouped-expert-routing", "-mtp", "-ser", "--smart-expert-reduction"),
     *("-smgs", "-khad", "-vhad", "-mqkv", "-muge", "-grt", "-gr", "-no-gr", "-thp", "-dr", "-ictk"),
 }
+_TAKE_TEXT = frozenset((*SHELLS, "eval", "screen", "tmux", "wsl", "ssh", "docker", "podman", "toolbox", "distrobox"))
+"""The runners whose command may be one text, which a shell reads."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +156,26 @@ class ServerCommand:
     def has(self, *flags: str) -> Word | None:
         """Return the last of these flags; None without one."""
         return next((word for word in reversed(self.arguments) if str(word) in flags), None)
+
+
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+"""Variables that choose the GPUs of a process."""
+
+
+def visible_gpus(environment: Mapping[str, Word]) -> tuple[str, ...] | None:
+    """Return the GPUs that variables show; None for all."""
+    found = (environment[name] for name in VISIBLE if name in environment)
+    word = next((each for each in found if not each.unknown and str(each) != "all"), None)
+    names = (each.strip() for each in str(word).split(","))
+    return None if word is None else tuple(name for name in names if name not in ("", "-1"))
+
+
+def text_of(file: Path) -> str | None:
+    """Return the text of a file that a recipe names; None if it cannot be read."""
+    try:
+        return read_text(file, LARGEST)
+    except (UnreadableError, OSError, ValueError):
+        return None
 
 
 def base_name(path: str) -> str:
@@ -231,19 +248,20 @@ def find_program(command: Command, engine: EngineName | None) -> ServerCommand |
     words = command.words
     settings = dict(command.settings)
     cpus, dropped = "", list[str]()
+    runner = ""
     at = 0
     while at < len(words):
         name = base_name(str(words[at]))
-        if name in LOOSE:
-            return _found_within(command, at, settings, engine)
         assigned = re.match(r"([A-Za-z_]\w*)=", str(words[at])) if at else None
         if assigned:
             value = words[at].text.cut(assigned.end(), len(words[at].text.chars))
             settings[assigned[1]] = replace(words[at], text=value)
             at += 1
         elif name in RUNNERS:
-            end = _behind(words, at)
+            runner, end = name, _behind(words, at)
             given = [str(word) for word in words[at + 1 : end]]
+            if name in {"docker", "podman"} and "exec" not in given[:2]:
+                return None  # its arguments are another program's
             if name == "taskset" and len(given) > 1 and re.fullmatch(r"-\w*c|--cpu-list", given[-2]):
                 cpus = given[-1]
             elif name == "numactl" and (bound := _BOUND.search(" ".join(given))):
@@ -251,6 +269,8 @@ def find_program(command: Command, engine: EngineName | None) -> ServerCommand |
             elif given and name in ("taskset", "numactl", "chrt", "nice", "ionice"):
                 dropped.append(" ".join([name, *given]))
             at = end
+        elif runner in _TAKE_TEXT and re.search(r"\s", str(words[at])):
+            return _found_in_text(words[at], settings, engine)
         else:
             break
     if at >= len(words):
@@ -263,12 +283,14 @@ def _behind(words: tuple[Word, ...], at: int) -> int:
     """Return the index of the word behind a runner and its own arguments."""
     options, positions = RUNNERS[base_name(str(words[at]))]
     at += 1
+    positions += "compose" in map(str, words[at : at + 1])
     while at < len(words):
         text = str(words[at])
         if text == "--":
             return at + 1
-        if text.startswith("-") and text != "-":
-            at += 2 if text in options else 1
+        if (text.startswith("-") and text != "-") or text == "~":
+            clustered = re.fullmatch(r"-[A-Za-z]{2,}", text) is not None and f"-{text[-1]}" in options
+            at += 2 if text in options or clustered else 1
         elif positions:
             at, positions = at + 1, positions - 1
         else:
@@ -276,32 +298,11 @@ def _behind(words: tuple[Word, ...], at: int) -> int:
     return at
 
 
-def _found_within(
-    command: Command, first: int, settings: Mapping[str, Word], engine: EngineName | None
-) -> ServerCommand | None:
-    """Return the program that a shell, a terminal or another host runs, somewhere in the arguments."""
-    words = command.words
-    options, positions = LOOSE[base_name(str(words[first]))]
-    if base_name(str(words[first])) in {"docker", "podman"}:
-        if "exec" not in map(str, words[first + 1 : first + 3]):
-            return None  # its arguments are another program's
-        positions += "compose" in map(str, words[first + 1 : first + 2])
-    index = first + 1
-    while index < len(words):
-        word = words[index]
-        index += 1
-        if str(word).startswith("-"):
-            index += str(word) in options
-        elif positions:
-            positions -= 1
-        elif re.search(r"\s", str(word)):
-            known = {name: str(value) for name, value in settings.items() if not value.unknown}
-            for inner in read_commands(word.text, known).commands:
-                if server := find_program(replace(inner, settings={**settings, **inner.settings}), engine):
-                    return server
-        elif base_name(str(word)) in {*RUNNERS, *LOOSE}:
-            return find_program(Command(words[index - 1 :], settings), engine)
-        elif server := _server_of(word, words[index:], settings, engine):
+def _found_in_text(word: Word, settings: Mapping[str, Word], engine: EngineName | None) -> ServerCommand | None:
+    """Return the program that a shell runs by a text, such as that of `bash -c`."""
+    known = {name: str(value) for name, value in settings.items() if not value.unknown}
+    for inner in read_commands(word.text, known).commands:
+        if server := find_program(replace(inner, settings={**settings, **inner.settings}), engine):
             return server
     return None
 
@@ -464,6 +465,26 @@ BEHIND_IMAGE = Rule(
     """,
     language="sh",
     fix="put it before the image.",
+)
+
+
+WANTED_TWICE = Rule(
+    "LH201",
+    "Two servers use the same thing.",
+    why="""
+    One port of the host, or more of one GPU than there is: vLLM takes 0.9 of it unless `--gpu-memory-utilization` is
+    lower.
+    """,
+    example="""
+    services:
+      large:
+        image: example/llama.cpp
+        ports: ["127.0.0.1:8080:8080"]
+      small:
+        image: example/llama.cpp
+        ports: ["127.0.0.1:8080:8080"]
+    """,
+    fix="give each its own.",
 )
 
 

@@ -18,7 +18,7 @@ from llamaherd.engines.flags.conflicts import find_conflicts
 from llamaherd.engines.flags.effective import OFF, Conflict, ServerContext, effective_options
 from llamaherd.engines.flags.environment import PREFIX, flag_of_variable
 from llamaherd.memory.facts import THREAD_FOR_EACH
-from llamaherd.recipes.commands import Position, Text, Word
+from llamaherd.recipes.commands import Position, Word, word_at
 from llamaherd.recipes.recipe import (
     BETTER_BY_RIG,
     FORK,
@@ -31,6 +31,7 @@ from llamaherd.recipes.recipe import (
     ServerCommand,
     base_name,
 )
+from llamaherd.text.numbers import parse_real
 
 CHECKED = ("llama-server", "llama-cli", "llama-sweep-bench", "vllm")
 """The programs that take a server's flags. llama-bench has flags of its own."""
@@ -68,16 +69,17 @@ def check_flags(file: Path, server: ServerCommand) -> Iterator[Finding]:
         message = f"this is a fork of {server.kind}, whose flags are unknown: the arguments are not checked"
         yield NOT_READ.at(Place(file, *server.start), message, "`--help` of that program lists its flags", "note")
         return
-    if server.version and assumed_oldest(server):
+    known = flags.assumed(server.kind, server.version) if server.version else None
+    if known is not None and known.complete and not known.asked and not known.exact:
         message = (
             f"{server.kind} {server.version} is older than all whose flags are known: its arguments are not checked"
         )
         yield NOT_READ.at(Place(file, *server.start), message, "take a newer version", "note")
         return
     for problem, word in _problems(server):
-        yield _finding(problem, Place(file, *word.start))
+        yield problem.at(Place(file, *word.start))
     for problem, name in _of_environment(server):
-        yield _finding(problem, Place(file, *server.settings[name].start))
+        yield problem.at(Place(file, *server.settings[name].start))
     for clash, start in _clashes(server):
         yield clash.at(Place(file, *start))
 
@@ -122,7 +124,7 @@ def check_build(file: Path, words: tuple[Word, ...], kind: EngineName, version: 
     for problem in flags.check_options(kind, options, newer=known.asked if known and known.outdated else ""):
         if problem.rule is OPTION_TAKEN and problem.severity == "warning":
             continue  # a build by hand may be for debugging
-        found = _finding(problem, places[problem.index])
+        found = problem.at(places[problem.index])
         if problem.replacement:
             written = shlex.quote(f"-D{problem.replacement[0]}")  # a `;` would end the command
             found = replace(found, help=f"write `{written}`")
@@ -143,7 +145,7 @@ def with_arguments_of_environment(server: ServerCommand) -> ServerCommand:
             on = str(word).lower() not in OFF
             names = flag.spellings if on or not flag.negated else flag.negated
             texts = [names[-1], str(word)] if flag.values else [names[-1]] if on or flag.negated else []
-            given += [Word(Text(text, (word.start,) * len(text)), word.start) for text in texts]
+            given += [word_at(text, word.start) for text in texts]
     return replace(server, arguments=(*given, *server.arguments), settings=kept) if given else server
 
 
@@ -226,16 +228,6 @@ def _clashes(server: ServerCommand) -> Iterator[tuple[Conflict, Position]]:
         yield clash, (words[own.index] if own.origin == "argument" else server.settings[of_variables[own.index]]).start
 
 
-def _finding(problem: Problem, place: Place) -> Finding:
-    return problem.at(place)
-
-
-def assumed_oldest(server: ServerCommand) -> bool:
-    """Return whether the version that a recipe names is older than all known flags."""
-    known = flags.assumed(server.kind, server.version)
-    return known is not None and known.complete and not known.asked and not known.exact
-
-
 def _catalogue(server: ServerCommand) -> Catalogue | None:
     """Return the flags of the version that a recipe names, or of the newest known version."""
     named = flags.catalogue(server.kind, server.version) if server.version else None
@@ -243,9 +235,9 @@ def _catalogue(server: ServerCommand) -> Catalogue | None:
     return named or (known[-1] if known else None)
 
 
-def _others(catalogue: Catalogue) -> list[Catalogue]:
-    kinds = ("llama.cpp", "ik_llama.cpp")
-    return [other for kind in kinds for other in flags.catalogues(kind) if str(other) != str(catalogue)]
+def other_catalogues(catalogue: Catalogue) -> list[Catalogue]:
+    """Return the flags of all other versions of llama.cpp and ik_llama.cpp."""
+    return [other for other in _of_llama_server(None) if str(other) != str(catalogue)]
 
 
 def _problems(server: ServerCommand) -> list[tuple[Problem, Word]]:
@@ -255,7 +247,7 @@ def _problems(server: ServerCommand) -> list[tuple[Problem, Word]]:
         return []
     words, arguments = _arguments(server)
     found: list[tuple[Problem, Word]] = []
-    for problem in flags.check_arguments(catalogue, arguments, _others(catalogue)):
+    for problem in flags.check_arguments(catalogue, arguments, other_catalogues(catalogue)):
         word = words[problem.index]
         if problem.rule is OPEN or (problem.rule is ENDS and not server.has(*MODEL_FLAGS)):
             continue
@@ -348,6 +340,15 @@ _NOT_SERVING = (*OF_EVERY_PROGRAM, "--headless")
 def is_loopback(address: str) -> bool:
     """Return whether only the machine itself reaches a server at this address."""
     return address.startswith("127.") or address in {"localhost", "::1", "[::1]"} or address.endswith(".sock")
+
+
+def gpu_utilization(server: ServerCommand) -> float:
+    """Return the share of a GPU that a vLLM server takes."""
+    word = server.value("--gpu-memory-utilization")
+    try:
+        return parse_real(str(word)) if word else 0.9  # vLLM 0.33.0, config/cache.py
+    except ValueError:
+        return 0.0
 
 
 def check_server(file: Path, server: ServerCommand) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from llamaherd.diagnostics.findings import Finding, Place
 from llamaherd.engines.flags.arguments import STRAY
 from llamaherd.inventory.yaml_file import TOO_LARGE
-from llamaherd.recipes import containers, docker_run, servers, unit_rules, unit_service, units
+from llamaherd.recipes import container_rules, containers, servers, unit_rules, units
 from llamaherd.recipes.bash import read_commands
 from llamaherd.recipes.commands import (
     Command,
@@ -18,24 +18,24 @@ from llamaherd.recipes.commands import (
     Position,
     Text,
     Word,
+    placed,
     positioned,
     settings_of,
     unixed,
     unveil,
     word_of,
 )
-from llamaherd.recipes.compose_rules import WANTED_TWICE, gpu_utilization
 from llamaherd.recipes.recipe import (
     BEHIND_IMAGE,
     BETTER_BY_RIG,
-    LARGEST,
-    LOOSE,
     MOST_SERVERS,
     NAME_GONE,
     NOT_AS_IT_LOOKS,
     NOT_READ,
     OPENS_TO_NETWORK,
     OTHER_VARIABLE,
+    SHELLS,
+    WANTED_TWICE,
     EngineName,
     Recipe,
     ServerCommand,
@@ -46,10 +46,10 @@ from llamaherd.recipes.recipe import (
     find_program,
     kind_of_program,
     recipe_version,
+    text_of,
 )
-from llamaherd.recipes.servers import PORTS, is_loopback
+from llamaherd.recipes.servers import PORTS, gpu_utilization, is_loopback
 from llamaherd.recipes.unit_rules import SHELL_IN_UNIT, UNIT_VARIABLE
-from llamaherd.text.textfile import UnreadableError, read_text
 
 _OVERRIDES = ("-ot", "--override-tensor", "-otd", "--override-tensor-draft", "--spec-draft-override-tensor")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -107,93 +107,6 @@ _HUB_COMMANDS = {"login": "auth login", "logout": "auth logout", "whoami": "auth
 _SHARD = re.compile(r"-(?:[0-9]{5}|[0-9?*]+)-of-(?:[0-9]{5}|[0-9?*]+)\.gguf$")
 OF_ENGINES = re.compile(r"(?:CUDA|GGML|LLAMA_ARG|VLLM|NCCL|OMP|HF|HUGGING_FACE)_|LLAMA_API_KEY$")
 """Variables that programs read, and that have no use in a script itself."""
-
-
-@dataclass(frozen=True)
-class CommandPlace:
-    """The context of a command: its file, the engine of the recipe and its version, and the working folder."""
-
-    file: Path
-    engine: EngineName | None
-    folder: str
-    version: str = ""
-
-    def check(self, command: Command) -> Iterator[Finding]:
-        """Report faults of other steps: settings, clones, downloads, builds, power."""
-        words = command.words
-        if words and base_name(str(words[0])) == "sudo" and not re.match(r"-E|--preserve-env", str(words[1:2] or "")):
-            yield from self._lost(command)
-        if words and base_name(str(words[0])) in {"sudo", "time"}:
-            words = words[1:]
-        if not words:
-            return
-        at = Place(self.file, *words[0].start)
-        arguments = [str(word) for word in words[1:]]
-        match base_name(str(words[0])):
-            case "git" if "clone" in arguments:
-                yield from self._clone(words)
-            case "huggingface-cli":
-                first = arguments[0] if arguments else ""
-                right = f"hf {_HUB_COMMANDS.get(first, first)}".rstrip()
-                yield NAME_GONE.at(at, "`huggingface-cli` is gone from huggingface_hub", f"write `{right}`")
-            case "cmake" if "--build" not in arguments:
-                kind = self.engine or "llama.cpp"
-                version = self.version if kind == "llama.cpp" else ""
-                yield from servers.check_build(self.file, words[1:], kind, version)
-            case "make" if self._of_llama(command, arguments):
-                way_out = "write `cmake -B build -DGGML_CUDA=ON && cmake --build build --config Release -j`"
-                yield NAME_GONE.at(
-                    at, "llama.cpp is no longer built by make: its Makefile only prints an error", way_out
-                )
-            case "nvidia-smi":
-                yield from self._power(words)
-            case "cat" if sum(2 if "*" in each or "?" in each else 1 for each in arguments if _SHARD.search(each)) > 1:
-                message = "shards are not parts of one file: no engine loads them joined by `cat`"
-                way_out = "name the first shard, with the others in its folder; `llama-gguf-split --merge` joins them"
-                yield NOT_AS_IT_LOOKS.at(at, message, way_out)
-            case "wget" | "curl":
-                yield from self._page(words)
-
-    def _lost(self, command: Command) -> Iterator[Finding]:
-        """Report variables before sudo, which starts programs without them (sudoers: env_reset)."""
-        for name, value in command.settings.items():
-            if OF_ENGINES.match(name):
-                message = f"sudo removes `{name}`: the program does not get it"
-                way_out = f"write `sudo {name}=… PROGRAM`"
-                yield OTHER_VARIABLE.at(Place(self.file, *value.start), message, way_out)
-
-    def _page(self, words: tuple[Word, ...]) -> Iterator[Finding]:
-        """Report downloads of the page about a file in place of the file."""
-        for word in words:
-            if re.match(r"https://huggingface\.co/[^?]+/blob/[^?]+\.(?:gguf|safetensors)", str(word)):
-                right = str(word).replace("/blob/", "/resolve/", 1)
-                message = "this is the page about the file: the download is HTML"
-                yield NOT_AS_IT_LOOKS.at(Place(self.file, *word.start), message, f"write `{right}`")
-
-    def _of_llama(self, command: Command, arguments: list[str]) -> bool:
-        """Return whether `make` should build llama.cpp; ik_llama.cpp has a Makefile that does."""
-        options = [*command.settings, *arguments]
-        if self.engine == "ik_llama.cpp" or arguments == ["clean"]:
-            return False
-        return self.folder == "llama.cpp" or any(option.startswith(("LLAMA_", "GGML_")) for option in options)
-
-    def _clone(self, words: tuple[Word, ...]) -> Iterator[Finding]:
-        for word in words:
-            if re.search(r"github\.com[:/]ggerganov/llama\.cpp", str(word)):
-                right = str(word).replace("ggerganov", "ggml-org")
-                message = "the repository of llama.cpp moved; the old address only forwards"
-                yield NAME_GONE.at(Place(self.file, *word.start), message, f"write `{right}`", "warning")
-
-    def _power(self, words: tuple[Word, ...]) -> Iterator[Finding]:
-        for word in words:
-            option = str(word).partition("=")[0]
-            what = {"-pl": "a power limit", "--power-limit": "a power limit", "-lgc": "a clock limit"}.get(option)
-            if option in {"-pm", "--persistence-mode"}:
-                what = "persistence mode"
-            if what:
-                message = f"{what} that is set this way lasts until the next boot"
-                way_out = "declare it in the inventory, where it is set at every boot and verified"
-                yield BETTER_BY_RIG.at(Place(self.file, *word.start), message, way_out)
 
 
 _FOR_ALL = ("--help", "--version")
@@ -300,17 +213,12 @@ class Reader:
 
     def check_words(self, words: tuple[Word, ...]) -> Recipe:
         """Return the recipe of one command that no shell reads."""
-        place = CommandPlace(self.file, self.engine, "", self.version)
-        return Recipe(tuple(place.check(Command(words)))) + self.checked(Command(words), ())
+        return Recipe(tuple(self._step(Command(words)))) + self.checked(Command(words), ())
 
     def beside(self, name: str) -> str:
         """Return the text of a file in the folder of this file; empty if there is none, or for a path."""
-        if not re.fullmatch(r"[\w.-]*\w[\w.-]*", name) or name == self.file.name:
-            return ""
-        try:
-            return read_text(self.file.with_name(name), LARGEST)
-        except (UnreadableError, ValueError):
-            return ""
+        named = re.fullmatch(r"[\w.-]*\w[\w.-]*", name) and name != self.file.name
+        return (text_of(self.file.with_name(name)) or "") if named else ""
 
     def read(self, text: Text, known: Mapping[str, str] | None = None) -> Recipe:
         """Return the recipe of a text; files that it writes and that neither a shell nor systemd reads are left."""
@@ -329,7 +237,7 @@ class Reader:
         for command, orphans in _joined(script.commands):
             if self.excerpts and _flags_alone(command) and not servers.are_server_flags(command.words[1:], self.engine):
                 continue  # another program's flags
-            recipe += Recipe(tuple(CommandPlace(self.file, self.engine, self.folder, self.version).check(command)))
+            recipe += Recipe(tuple(self._step(command)))
             recipe += Recipe(tuple(check_quoting(self.file, command)) if not self.excerpts else ())
             words = [str(word) for word in command.words]
             self.everything |= words in (["set", "-a"], ["set", "-o", "allexport"])
@@ -355,10 +263,88 @@ class Reader:
             recipe += self._document(document)
         return recipe
 
+    def _step(self, command: Command) -> Iterator[Finding]:
+        """Report faults of other steps: settings, clones, downloads, builds, power."""
+        words = command.words
+        if words and base_name(str(words[0])) in {"sudo", "time"}:
+            keeps = re.match(r"-E|--preserve-env", "".join(map(str, words[1:2])))
+            if base_name(str(words[0])) == "sudo" and not keeps:
+                yield from self._lost(command)
+            words = words[1:]
+        if not words:
+            return
+        at = Place(self.file, *words[0].start)
+        arguments = [str(word) for word in words[1:]]
+        match base_name(str(words[0])):
+            case "git" if "clone" in arguments:
+                yield from self._clone(words)
+            case "huggingface-cli":
+                first = arguments[0] if arguments else ""
+                right = f"hf {_HUB_COMMANDS.get(first, first)}".rstrip()
+                yield NAME_GONE.at(at, "`huggingface-cli` is gone from huggingface_hub", f"write `{right}`")
+            case "cmake" if "--build" not in arguments:
+                kind = self.engine or "llama.cpp"
+                version = self.version if kind == "llama.cpp" else ""
+                yield from servers.check_build(self.file, words[1:], kind, version)
+            case "make" if self._of_llama(command, arguments):
+                way_out = "write `cmake -B build -DGGML_CUDA=ON && cmake --build build --config Release -j`"
+                yield NAME_GONE.at(
+                    at, "llama.cpp is no longer built by make: its Makefile only prints an error", way_out
+                )
+            case "nvidia-smi":
+                yield from self._power(words)
+            case "cat" if sum(2 if "*" in each or "?" in each else 1 for each in arguments if _SHARD.search(each)) > 1:
+                message = "shards are not parts of one file: no engine loads them joined by `cat`"
+                way_out = "name the first shard, with the others in its folder; `llama-gguf-split --merge` joins them"
+                yield NOT_AS_IT_LOOKS.at(at, message, way_out)
+            case "wget" | "curl":
+                yield from self._page(words)
+
+    def _lost(self, command: Command) -> Iterator[Finding]:
+        """Report variables before sudo, which starts programs without them (sudoers: env_reset)."""
+        for name, value in command.settings.items():
+            if OF_ENGINES.match(name):
+                message = f"sudo removes `{name}`: the program does not get it"
+                way_out = f"write `sudo {name}=… PROGRAM`"
+                yield OTHER_VARIABLE.at(Place(self.file, *value.start), message, way_out)
+
+    def _page(self, words: tuple[Word, ...]) -> Iterator[Finding]:
+        """Report downloads of the page about a file in place of the file."""
+        for word in words:
+            if re.match(r"https://huggingface\.co/[^?]+/blob/[^?]+\.(?:gguf|safetensors)", str(word)):
+                right = str(word).replace("/blob/", "/resolve/", 1)
+                message = "this is the page about the file: the download is HTML"
+                yield NOT_AS_IT_LOOKS.at(Place(self.file, *word.start), message, f"write `{right}`")
+
+    def _of_llama(self, command: Command, arguments: list[str]) -> bool:
+        """Return whether `make` should build llama.cpp; ik_llama.cpp has a Makefile that does."""
+        options = [*command.settings, *arguments]
+        if self.engine == "ik_llama.cpp" or arguments == ["clean"]:
+            return False
+        return self.folder == "llama.cpp" or any(option.startswith(("LLAMA_", "GGML_")) for option in options)
+
+    def _clone(self, words: tuple[Word, ...]) -> Iterator[Finding]:
+        for word in words:
+            if re.search(r"github\.com[:/]ggerganov/llama\.cpp", str(word)):
+                right = str(word).replace("ggerganov", "ggml-org")
+                message = "the repository of llama.cpp moved; the old address only forwards"
+                yield NAME_GONE.at(Place(self.file, *word.start), message, f"write `{right}`", "warning")
+
+    def _power(self, words: tuple[Word, ...]) -> Iterator[Finding]:
+        for word in words:
+            option = str(word).partition("=")[0]
+            what = {"-pl": "a power limit", "--power-limit": "a power limit", "-lgc": "a clock limit"}.get(option)
+            if option in {"-pm", "--persistence-mode"}:
+                what = "persistence mode"
+            if what:
+                message = f"{what} that is set this way lasts until the next boot"
+                way_out = "declare it in the inventory, where it is set at every boot and verified"
+                yield BETTER_BY_RIG.at(Place(self.file, *word.start), message, way_out)
+
     def _document(self, document: Document) -> Recipe:
         """Return the recipe of a here-document that is a unit or the input of a shell; others are left."""
         reader = [base_name(str(word)) for word in document.reader]
-        shell = any(name in LOOSE for name in reader) and "compose" not in reader
+        shell = any(name in (*SHELLS, "ssh", "wsl") for name in reader) and "compose" not in reader
         if _UNIT.search(document.text.chars) or (shell and not document.name) or document.name.endswith(".sh"):
             return self.read(document.text)
         return Recipe(documents=(document,))
@@ -401,21 +387,21 @@ class Reader:
             path = unveil(named.text).lstrip("-")
             written = self.files[path].chars if path in self.files else self.beside(base_name(path))
             for name, value in settings_of(written).items():
-                settings[name] = word_of(Text(value, (named.at,) * len(value)), named.at)
+                settings[name] = word_of(placed(value, named.at), named.at)
         known = {name: str(word) for name, word in settings.items() if not word.unknown}
         recipe = Recipe()
         words: tuple[Word, ...] = ()
         for setting in unit.all("ExecStart"):
             prefix = re.match(r"[@!:+|-]*[ \t]*", setting.text)
             words = units.words(setting.value.cut(prefix.end() if prefix else 0, len(setting.text)), known)
-            recipe += Recipe(tuple(unit_service.check_container(self.file, unit, words)))
+            recipe += Recipe(tuple(unit_rules.check_container(self.file, unit, words)))
             recipe += Recipe(tuple(self._in_unit(words))) + self.checked(Command(_until_shell(words), settings), ())
         if words and not (recipe.servers or recipe.findings):
             recipe = self._script_of_unit(words, known, servers.names_engine(text.chars))
         started = unit_rules.StartedUnit(self.file, unit, words, self.excerpts)
         recipe = Recipe(tuple(unit_rules.check_unit(started))) + recipe
         for server in recipe.servers[:1]:
-            recipe += Recipe(tuple(unit_service.check_service(started, server)))
+            recipe += Recipe(tuple(unit_rules.check_service(started, server)))
         cpus = re.sub(r"[\s,]+", ",", unit.value("CPUAffinity") or unit.value("AllowedCPUs"))
         recipe = replace(recipe, servers=tuple(replace(each, cpus=each.cpus or cpus) for each in recipe.servers))
         # One finding a word: a word that no shell expands is not reported as a wrong argument, too.
@@ -435,7 +421,7 @@ class Reader:
         """Return the recipe of a script that a unit starts; a note if it is not in the folder of the unit."""
         script, at = self.beside(base_name(str(words[0]))), words[0].start
         if script:
-            return self.fresh().read(Text(script, (at,) * len(script)), known)
+            return self.fresh().read(placed(script, at), known)
         if not about_engine or base_name(str(words[0])) in ("llama-swap", "docker", "podman"):
             return Recipe()
         message = f"what `{words[0]}` starts is not read"
@@ -455,19 +441,19 @@ class Reader:
         """Return the recipe of the server, the container or the build that a command starts."""
         words = command.words
         names = [base_name(str(word)) for word in words]
-        if (run := docker_run.end_of_run(names)) is not None:
-            arguments, behind = docker_run.move_misplaced_options(words[run:] + orphans)
-            container = docker_run.container_of(arguments)
-            if container is None:
+        if (run := containers.end_of_run(names)) is not None:
+            arguments, behind = containers.move_misplaced_options(words[run:] + orphans)
+            options, rest = containers.options_of_run(arguments)
+            if not rest:
                 return Recipe()
+            folder = None if self.excerpts else self.file.absolute().parent
+            container = containers.container_of(options, rest[0], rest[1:], folder=folder)
             built = container.repository_and_tag in self.built
-            container = replace(container, built=built, engine=self.engine)
-            recipe = containers.recipe_of(self.file, container)
+            recipe = container_rules.recipe_of(self.file, replace(container, built=built, engine=self.engine))
             if not recipe.servers:
                 return recipe
-            recipe += Recipe(tuple(docker_run.check_docker_options(self.file, arguments)))
-            if shell and not self.excerpts:
-                recipe += Recipe(tuple(docker_run.check_detached(self.file, arguments)))
+            alone = shell and not self.excerpts
+            recipe += Recipe(tuple(container_rules.check_docker_options(self.file, arguments, alone=alone)))
             if behind:
                 message = f"`{behind[0]}` is after the image, where it is an argument of the server"
                 way_out = "put options of Docker before the image"
@@ -507,7 +493,7 @@ class Reader:
             return written or "".join(map(str, words[at + 1 : at + 2]))
 
         config = self.file.absolute().parent / (value("config") or "config.yaml")
-        if any(word.unknown for word in words) or containers.swap_has_keys(config):
+        if any(word.unknown for word in words) or container_rules.swap_has_keys(config):
             return
         if not is_loopback(value("listen").rpartition(":")[0]):
             message = "llama-swap is open to the whole network, and no API key is required"

@@ -16,7 +16,7 @@ from llamaherd.engines.flags.keys import Keys, keys_from_arguments, slug
 from llamaherd.inventory.schema import Instance
 from llamaherd.inventory.schema.key_flags import number
 from llamaherd.inventory.schema.serving import LONGEST_IDLE, SHORTEST_IDLE
-from llamaherd.recipes.recipe import ServerCommand
+from llamaherd.recipes.recipe import ServerCommand, visible_gpus
 from llamaherd.recipes.servers import (
     API_KEY_VARIABLES,
     MODEL_FLAGS,
@@ -25,6 +25,7 @@ from llamaherd.recipes.servers import (
     KnownArguments,
     is_loopback,
     known_arguments,
+    shortened,
     sound_environment,
     with_arguments_of_environment,
 )
@@ -34,8 +35,6 @@ HUB_FLAGS = ("-hf", "-hfr", "--hf-repo")
 """Flags for a model in a repository of a hub."""
 DRAFT_FLAGS = ("-md", "--model-draft", "--spec-draft-model", "--draft-model")
 _REPO = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
-VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-"""Variables that choose the GPUs of a process."""
 _OVERRIDES = ("-ot", "--override-tensor")
 _CPUS = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
 KEY_FILE: Keys = {"file": "keys/server"}
@@ -140,7 +139,8 @@ def offer_of(server: ServerCommand) -> Offer:
     file = re.sub(r"(?:-GGUF)?(?::[\w.-]+)?$", "", PurePosixPath(model).name) or model
     name = slug(server.served_as) or slug(file) or "server"
     keys |= {"engine": server.kind, "model": slug(alias) or name}
-    given = server.cards if server.cards is not None else _visible(server)
+    visible = visible_gpus(server.settings)
+    given = len(visible) if server.cards is None and visible is not None else server.cards
     if keys.get("gpu_layers") == 0 or gpus == 0 or given == 0:
         keys.pop("gpu_layers", None)  # no card: on the CPU
         count: int | None = 0
@@ -212,31 +212,27 @@ def _without_overrides(words: Iterable[str]) -> tuple[list[str], list[str]]:
     return [word for at, word in enumerate(given) if at not in taken], [given[at] for at in sorted(taken)]
 
 
-def _visible(server: ServerCommand) -> int | None:
-    """Return the number of GPUs that the environment shows; None for all."""
-    found = [server.settings[name] for name in VISIBLE if name in server.settings]
-    word = next((each for each in found if not each.unknown and str(each) != "all"), None)
-    return None if word is None else len([each for each in str(word).split(",") if each.strip() not in ("", "-1")])
-
-
 def _notes(server: ServerCommand, keys: Keys, known: KnownArguments) -> Iterator[str]:
     """Yield what the engine chose, what is unknown, and what no key has."""
     if "context" not in keys:
         yield "it lacks `context`, which the command leaves to the engine: write how many tokens"
-    for text in known.unknown:
-        yield f"`{text}` is not carried over: its value is set elsewhere"
-    for text in known.wrong:
-        yield f"`{text}` is not carried over: see its finding"
-    for text in server.dropped:
-        yield f"`{text}` is not carried over"
-    if server.unload_after and "idle" not in keys:
-        why = "`idle` takes 1m to 48h" if server.kind == "llama.cpp" else f"{server.kind} unloads no model"
-        yield f"the model is not unloaded after {server.unload_after} s: {why}"
+    yield from not_carried(server, keys, known, "see its finding")
     if server.cpus and "cpus" not in keys:
         yield f"the processors `{server.cpus}` are not carried over"
     if server.program == "llama-server" and server.has("-fit", "--fit", "-fitt", "--fit-target", "-fitc", "--fit-ctx"):
         slots = "" if "parallel" in keys else ", and has 4 slots"
         yield f"the command lets llama.cpp fit the model into free memory{slots}: the rig plans both"
+
+
+def not_carried(server: ServerCommand, keys: Keys, known: KnownArguments, why_wrong: str) -> Iterator[str]:
+    """Yield what surrounds a command and no key has, and the arguments that are unknown or wrong."""
+    if server.unload_after and "idle" not in keys:
+        why = "`idle` takes 1m to 48h" if server.kind == "llama.cpp" else f"{server.kind} unloads no model"
+        yield f"the model is not unloaded after {server.unload_after} s: {why}"
+    yield from (f"`{text}` is not carried over" for text in server.dropped)
+    for text in known.unknown:
+        yield f"`{shortened(text)}` is not carried over: its value is set elsewhere"
+    yield from (f"`{text}` is not carried over: {why_wrong}" for text in known.wrong)
 
 
 def _whole(model: str) -> Keys:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from llamaherd.recipes.commands import EMPTY, Position, Text, Word, is_veiled, joined, unveil, word_of
+from llamaherd.recipes.commands import EMPTY, Position, Text, Word, interpolated, joined, placed, word_at, word_of
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ def read_unit(text: Text) -> Unit:
 def _logical_lines(text: Text) -> Iterator[Text]:
     """Yield the lines without comments, each continued by a backslash joined with the next."""
     kept: list[Text] = []
-    for found in re.finditer(r"[^\n]*\n|[^\n]+\Z", text.chars):
-        line = text.cut(found.start(), found.start() + len(found[0].rstrip("\r\n")))
+    for each in text.lines():
+        line = each.cut(0, len(each.chars.rstrip("\r\n")))
         if re.match(r"[ \t]*[#;]", line.chars):
             continue
         slashes = len(line.chars) - len(line.chars.rstrip("\\"))
@@ -114,7 +114,7 @@ def _stripped(text: Text, start: int = 0) -> Text:
     return text.cut(start, end) if start < end else EMPTY
 
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}")
+_VARIABLE = re.compile(r"\$\{(?P<braced>[A-Za-z_]\w*)\}")
 _UNKNOWN = re.compile(r"(?<!%)(?:%%)*%[A-Za-z]|\$\(|`")
 """Specifiers of systemd, and expansions of a shell."""
 _WHOLE = re.compile(r"\$([A-Za-z_]\w*)")
@@ -128,29 +128,16 @@ def words(text: Text, variables: Mapping[str, str]) -> tuple[Word, ...]:
     """
     result: list[Word] = []
     for raw, quoted in _split(text):
-        start = raw.at[0] if raw.at else (1, 1)
         whole = None if quoted else _WHOLE.fullmatch(raw.chars)
         if whole and whole[1] in variables:
-            parts = variables[whole[1]].split()
-            result += [Word(Text(part, (start,) * len(part)), start) for part in parts]
+            result += [word_at(part, raw.at[0]) for part in variables[whole[1]].split()]
             continue
-        unset = [name for name in _VARIABLE.findall(raw.chars) if name not in variables]
-        unset += [whole[1]] if whole else []
-        value = _filled(raw, variables)
-        unknown = bool(unset) or is_veiled(value.chars) or _UNKNOWN.search(value.chars) is not None
-        result.append(Word(Text(unveil(value.chars), value.at), start, unknown, tuple(unset)))
+        word = word_of(interpolated(raw, variables, _VARIABLE), raw.at[0] if raw.at else (1, 1))
+        names = [whole[1]] if whole else _VARIABLE.findall(raw.chars)
+        unset = tuple(name for name in names if name not in variables)
+        unknown = bool(word.unknown or whole) or _UNKNOWN.search(str(word)) is not None
+        result.append(replace(word, unknown=unknown, unset=unset))
     return tuple(result)
-
-
-def _filled(raw: Text, variables: Mapping[str, str]) -> Text:
-    parts: list[Text] = []
-    end = 0
-    for found in _VARIABLE.finditer(raw.chars):
-        if found[1] in variables:
-            value = variables[found[1]]
-            parts += [raw.cut(end, found.start()), Text(value, (raw.at[found.start()],) * len(value))]
-            end = found.end()
-    return joined([*parts, raw.cut(end, len(raw.chars))])
 
 
 def _split(text: Text) -> Iterator[tuple[Text, bool]]:
@@ -163,7 +150,7 @@ def _split(text: Text) -> Iterator[tuple[Text, bool]]:
         if char == "\\" and index < len(text.chars):
             after = text.chars[index]
             meant = _ESCAPES.get(after, after if after in "\\\"' ;$" else f"\\{after}")
-            kept.append(Text(meant, (one.at[0],) * len(meant)))
+            kept.append(placed(meant, one.at[0]))
             index, begun = index + 1, True
         elif char == quote or (not quote and char in "'\""):
             quote = "" if quote else char

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from llamaherd.recipes import examine, understand
-from llamaherd.recipes.arithmetic import compute
 from llamaherd.recipes.bash import read_commands
 from llamaherd.recipes.commands import Script, positioned, unveil
+from llamaherd.recipes.expansion import compute
 
 
 def script(text: str) -> Script:

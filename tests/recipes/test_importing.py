@@ -19,8 +19,9 @@ from llamaherd.pipeline.fleet_files import locked_facts
 from llamaherd.plan import ServerSpec
 from llamaherd.recipes import understand
 from llamaherd.recipes.importing import differences, gpus_on_rig, keys_on_rig, rendered_server
+from llamaherd.recipes.recipe import VISIBLE
 from llamaherd.recipes.servers import API_KEY_VARIABLES
-from llamaherd.recipes.suggestions import VISIBLE, Offer, offers_of
+from llamaherd.recipes.suggestions import Offer, offers_of
 from llamaherd.text.numbers import parse_duration
 from tests.support import gguf_files
 from tests.support.headers import header

@@ -236,6 +236,13 @@ def test_other_files_that_a_script_writes(script: str, expected: list[tuple[int,
         ("main.yml", "- name: x\n  ansible.builtin.copy: {}\n", "ansible"),
         ("rigs.yml", "- a\n- b\n", "inventory"),
         ("deploy.yaml", "apiVersion: v1\nkind: Pod\n", None),
+        (
+            "build.yml",
+            "name: build\non: [push]\njobs:\n  a:\n    steps:\n      - run: cmake -B b -DGGML_CUBLAS=ON\n",
+            None,
+        ),
+        ("build.yml", "'on':\n  push:\njobs: {}\n", None),
+        ("rig.yaml", "rig: a\non: b\njobs: c\n", "inventory"),
     ],
 )
 def test_the_kind_of_a_file(name: str, text: str, kind: str | None) -> None:
@@ -311,6 +318,36 @@ def test_the_name_of_a_file_names_its_engine(tmp_path: Path) -> None:
     (tmp_path / "ik_llama.yaml").write_text(text, encoding="utf-8")
     (server,) = understand(tmp_path / "ik_llama.yaml").servers
     assert server.kind == "ik_llama.cpp"
+
+
+PACKAGE = """\
+Name: llama.cpp
+Version: 1
+Source0: https://github.com/ggml-org/llama.cpp
+%description
+To serve a model, type:
+  llama-server -m a.gguf --no-mmap
+%build
+cmake -B build -DGGML_CUBLAS=ON
+%install
+cat <<'EOF' > %{buildroot}/usr/lib/systemd/system/llama.service
+[Service]
+User=llama
+EnvironmentFile=/etc/sysconfig/llama
+ExecStart=/usr/bin/llama-server $ARGS
+EOF
+echo 'ARGS="-m /srv/a.gguf --no-mmap"' > %{buildroot}/etc/sysconfig/llama
+%files
+llama-server --no-mmap
+"""
+
+
+def test_the_scripts_of_a_package_are_read_and_its_other_sections_are_not(tmp_path: Path) -> None:
+    assert found(tmp_path, "llama.spec", PACKAGE) == [(8, "LH131"), (14, "LH101")]
+    (server,) = understand(tmp_path / "llama.spec").servers
+    assert str(server.value("-m")) == "/srv/a.gguf"
+    page = "# How to start it\n```\nllama-server -m a.gguf --no-mmap\n```\n"
+    assert found(tmp_path, "page.spec", page) == [(3, "LH101")]
 
 
 LONG = {

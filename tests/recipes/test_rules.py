@@ -66,6 +66,7 @@ def said(folder: Path, text: str, name: str = "recipe.sh") -> list[tuple[int, st
         "set -a\nNCCL_P2P_DISABLE=1\nset +a\nllama-server -m a.gguf",
         "HF_REPO=a/b\nhf download $HF_REPO\nllama-server -m a.gguf",
         "export NCCL_P2P_DISABLE=1\nsudo -E llama-server -m a.gguf",
+        "NCCL_P2P_DISABLE=1 sudo -E llama-server -m a.gguf",
         "sudo NCCL_P2P_DISABLE=1 llama-server -m a.gguf",
         f"{RUN} -v C:\\m:/m {CUDA} -m /m/a.gguf",
         f"{RUN} -v /m:/m --ulimit memlock=-1 {CUDA} -m /m/a.gguf --load-mode mlock",

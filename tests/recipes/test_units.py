@@ -201,7 +201,7 @@ def test_a_unit_that_a_script_writes_has_variables_of_the_shell(tmp_path: Path) 
 )
 def test_a_container_under_systemd_stays_in_the_foreground(options: str, codes: list[str], tmp_path: Path) -> None:
     image = f"ghcr.io/ggml-org/llama.cpp:server@sha256:{'0' * 64}"
-    start = f"ExecStart=/usr/bin/docker run {options} -p 127.0.0.1:80:8080 -v /m:/m {image} -m /m/a.gguf"
+    start = f"ExecStart=/usr/bin/docker run {options} -p 127.0.0.1:80:8080 -v /m:/m {image} -m /m/a.gguf -t 8"
     assert [code for _, code in said(tmp_path, unit(start=start))] == codes
 
 
