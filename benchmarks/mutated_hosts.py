@@ -29,8 +29,8 @@ from llamaherd.measure.results import store
 from llamaherd.measure.results.result import Result
 from llamaherd.onhost.gateway import GatewayState
 from llamaherd.onhost.releases import Stored, StoredRelease
+from llamaherd.onhost.removal import Things
 from llamaherd.onhost.status import HostStatus
-from llamaherd.onhost.unused import Things
 from llamaherd.pipeline import diff
 from llamaherd.pipeline.history import past_of
 from llamaherd.pipeline.inspection import state_of

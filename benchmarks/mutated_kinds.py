@@ -51,10 +51,9 @@ from llamaherd.lock import git_refs, hub, registry
 from llamaherd.measure.results.store import journal_line, result_bytes
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.gateway import AddressRow, GatewayState, ModelRow, ServerRow, UserRow
-from llamaherd.onhost.removal import Use
+from llamaherd.onhost.removal import FoundThing, Things, Use
 from llamaherd.onhost.status import CardStatus, HostStatus, ServerStatus
 from llamaherd.onhost.store import FileHash, Hashes
-from llamaherd.onhost.unused import FoundThing, Things
 from llamaherd.store.files import files_once
 from tests.history.test_release import GOOD
 from tests.pipeline.test_saved import written as saved_bytes

@@ -20,7 +20,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.signals import END_SIGNALS
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import APT_LOG
-from llamaherd.onhost.log_reason import find_reason
+from llamaherd.onhost.reporting import find_reason
 from llamaherd.onhost.servers import FailedSwitch
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.plan.instance import planned_task

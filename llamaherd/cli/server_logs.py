@@ -61,7 +61,7 @@ def _read_log(rig: Rig, given: LogsInput) -> Iterator[str]:
     """Yield the lines of a log as the host sends them, `SECONDS TAB TEXT`. Raise UserError."""
     patience = Patience.within(_SILENT_SECONDS, "printing a log")
     with Shell(rig.connect) as shell:
-        for line in shell.converse("serve.logs.show", given, patience):
+        for line in shell.converse("serve.control.log", given, patience):
             patience.renew(_SILENT_SECONDS)
             if line:  # an empty line shows that the connection still exists
                 yield line

@@ -36,7 +36,7 @@ from llamaherd.host.remote import Patience, RemoteError, Shell
 from llamaherd.host.ssh import share_none
 from llamaherd.host.time_limits import STEP_SECONDS, transfer_seconds
 from llamaherd.inventory.schema import Connect
-from llamaherd.onhost.progress import Pace
+from llamaherd.onhost.reporting import Pace
 from llamaherd.onhost.store import ReceiveInput
 from llamaherd.pipeline.load import inventory_folder
 from llamaherd.text.numbers import show_size

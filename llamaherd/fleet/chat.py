@@ -26,7 +26,7 @@ from llamaherd.measure.client.http_client import (
     request_json,
     stream_answer,
 )
-from llamaherd.onhost.pauses import Pauses
+from llamaherd.onhost.server_control import Pauses
 from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import InstancePlan, Plan
 from llamaherd.plan.instance import require_chats
@@ -211,7 +211,9 @@ def explain_refusal(server: ChatServer, error: UserError | None) -> UserError | 
     if not isinstance(error, NotListeningError):
         return error
     try:
-        found = query_verb(Remote(server.connect), "llamaherd.pauses.read", NoInput(), Pauses, _PAUSES_SECONDS)
+        found = query_verb(
+            Remote(server.connect), "llamaherd.server_control.pauses", NoInput(), Pauses, _PAUSES_SECONDS
+        )
     except RemoteError:
         return error
     left = found.left.get(server.instance.service.removeprefix("llama-"))

@@ -27,7 +27,7 @@ from llamaherd.onhost.gateway import (
     WakeInput,
     Woken,
 )
-from llamaherd.onhost.pauses import Pauses
+from llamaherd.onhost.server_control import Pauses
 from llamaherd.onhost.verbs import NoInput
 from llamaherd.pipeline.fleet_files import FLEET, survey_fleet
 
@@ -117,7 +117,8 @@ def query_stopped(rigs: Mapping[str, Rig], servers: Iterable[str]) -> dict[str, 
     found = {server: declared[server] for server in servers if server in declared}
     hosts = {rig: rigs[rig] for rig, _ in found.values()}
     paused = _query_each(
-        hosts, lambda rig: query_verb(Remote(rig.connect), "llamaherd.pauses.read", NoInput(), Pauses, _SECONDS)
+        hosts,
+        lambda rig: query_verb(Remote(rig.connect), "llamaherd.server_control.pauses", NoInput(), Pauses, _SECONDS),
     )
     left = {rig: each.left for rig, each in paused.items() if isinstance(each, Pauses)}
     asleep = {rig for rig, each in paused.items() if isinstance(each, UnreachableError) and rigs[rig].wake}
@@ -224,7 +225,7 @@ def _wake(gateways: Mapping[str, Rig], rig: Rig, *, say: Say, seconds: float) ->
 def _responds(rig: Rig) -> bool:
     """Return whether a host responds, if only with an error. sshd may not run yet while it boots."""
     try:
-        query_verb(Remote(rig.connect), "llamaherd.pauses.read", NoInput(), Pauses, _PROBE_SECONDS)
+        query_verb(Remote(rig.connect), "llamaherd.server_control.pauses", NoInput(), Pauses, _PROBE_SECONDS)
     except UnreachableError:
         return False
     except RemoteError as error:

@@ -15,8 +15,7 @@ from llamaherd.host.protocol import UnexpectedLineError, query_verb
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Rig
 from llamaherd.measure.report.charts import NONE, Table
-from llamaherd.onhost.status import CardStatus, ServerStatus
-from llamaherd.onhost.top import GpuUse, TopStatus
+from llamaherd.onhost.status import CardStatus, GpuUse, ServerStatus, TopStatus
 from llamaherd.plan import InstancePlan, Plan
 
 HEADINGS = ("rig", "server", "state", "t/s", "streams", "context", "GPU", "GPU mem", "watts", "busy", "CPU", "RAM")
@@ -89,7 +88,7 @@ class TopQuery(FleetQuery[RigTop]):
     @override
     def query(self, name: str, rig: Rig, plan: Plan) -> RigTop:
         """Return the processes of a rig. Raise RemoteError."""
-        found = query_verb(Remote(rig.connect), "llamaherd.top.inspect", status_input(plan), TopStatus, SECONDS)
+        found = query_verb(Remote(rig.connect), "llamaherd.status.usage", status_input(plan), TopStatus, SECONDS)
         before, self._before[name] = self._before.get(name), found
         return rig_top(plan, found, before)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from llamaherd.layout import APT_LOG
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.files import WrittenFile, cannot_write, write_files
-from llamaherd.onhost.progress import Pace
+from llamaherd.onhost.reporting import Pace
 from llamaherd.onhost.system import Ended, FailedError, System
 
 LOCK_SECONDS = 600

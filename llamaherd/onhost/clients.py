@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from llamaherd.onhost.files import cannot_write
-from llamaherd.onhost.progress import Pace
+from llamaherd.onhost.reporting import Pace
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, System, UnknownStateError
 
 PAUSES = (0.2, 0.3, 0.5, 1.0)
@@ -94,13 +94,8 @@ def unit_runs(system: System, unit: str) -> bool:
 
 def docker(system: System, *words: str) -> Ended:
     """Run docker."""
-    seconds = {
-        "build": DOCKER_LONG_SECONDS,
-        "compose": DOCKER_LONG_SECONDS,
-        "import": DOCKER_LONG_SECONDS,
-        "run": DOCKER_LONG_SECONDS,
-    }
-    return system.run(["docker", *words], seconds=seconds.get(words[0], DOCKER_SECONDS))
+    is_long = words[0] in ("build", "compose", "import", "run")
+    return system.run(["docker", *words], seconds=DOCKER_LONG_SECONDS if is_long else DOCKER_SECONDS)
 
 
 def pull_image(system: System, image: str) -> Ended:

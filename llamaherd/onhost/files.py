@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from llamaherd.layout import KEYS
+from llamaherd.layout import DRIFT_FILE, EXPORTER_UNIT, FIGURES_DATA, KEYS, UNITS
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.system import Entry, FailedError, System
 from llamaherd.onhost.verbs import Verb
@@ -169,4 +169,38 @@ def read_texts(given: TextsInput, system: System) -> TextsFound:
     return TextsFound(found)
 
 
-VERBS = {"keys": Verb(KeysInput, find_keys), "texts": Verb(TextsInput, read_texts)}
+_MOST_UNIT = 1 << 20
+
+
+@dataclass(frozen=True)
+class DriftInput:
+    """Figures, in the exporter's format."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Whether the exporter reads the figures. Without an exporter, nothing was written."""
+
+    read: bool
+
+
+def write_drift(given: DriftInput, system: System) -> Delivery:
+    """Write figures where the exporter reads them. Raise FailedError if they cannot be written."""
+    unit = system.read(str(UNITS / EXPORTER_UNIT), _MOST_UNIT) or ""
+    if f"--collector.textfile.directory={FIGURES_DATA}" not in unit:
+        return Delivery(read=False)
+    try:
+        system.write(str(DRIFT_FILE), given.text, mode=0o644)
+    except OSError as error:
+        reason = f"{DRIFT_FILE} could not be written: {error.strerror}"
+        raise FailedError(reason, "check whether the disk is full or read-only") from error
+    return Delivery(read=True)
+
+
+VERBS = {
+    "keys": Verb(KeysInput, find_keys),
+    "texts": Verb(TextsInput, read_texts),
+    "write_drift": Verb(DriftInput, write_drift),
+}

@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llamaherd.onhost.files import resolve
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, System
@@ -143,34 +143,18 @@ class MachineState:
         return self.virtual in CONTAINERS
 
 
-@dataclass(frozen=True)
-class _Bus:
-    """GPUs and their driver, from the PCI bus and the firmware."""
-
-    devices: int | None
-    cards: tuple[PciGpu, ...]
-    secure_boot: bool | None
-    mok: bool | None
-    headers: tuple[str, ...]
-    nouveau: bool
-
-
 def inspect_machine(system: System, *, has_gpus: bool, root: str = "") -> MachineState:
     """Inspect the machine. `root` is the folder with its files: empty."""
     kernel = _first_word(f"{root}/proc/sys/kernel/osrelease", system)
-    bus = _inspect_bus(system, root) if has_gpus else _Bus(None, (), None, None, (), nouveau=False)
+    bus = _inspect_bus(system, root) if has_gpus else MachineState()
     compilers = (re.fullmatch(r"g\+\+-([0-9]{1,3})", name) for name in system.names(f"{root}/usr/bin"))
     virtual = system.run(["systemd-detect-virt"]).out.strip()
-    return MachineState(
+    return replace(
+        bus,
         kernel=kernel,
         next_kernel=_next_kernel(system, root) or kernel,
         virtual=virtual,
         laptop=_first_word(f"{root}/sys/class/dmi/id/chassis_type", system) in _LAPTOPS,
-        bus=bus.devices,
-        cards=bus.cards,
-        secure_boot=bus.secure_boot,
-        mok=bus.mok,
-        headers=bus.headers,
         gcc=tuple(sorted(int(found[1]) for found in compilers if found)),
         memory=memory_bytes(system, root),
         cores=_cores(_processors(root, system), root, system),
@@ -178,7 +162,6 @@ def inspect_machine(system: System, *, has_gpus: bool, root: str = "") -> Machin
         boot_free=system.free(f"{root}/boot"),
         package_holder=_package_holder(system, root),
         held=_held_packages(system, root),
-        nouveau=bus.nouveau,
     )
 
 
@@ -201,7 +184,8 @@ def _in_order(version: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"[0-9]+|[^0-9]+", version)]
 
 
-def _inspect_bus(system: System, root: str) -> _Bus:
+def _inspect_bus(system: System, root: str) -> MachineState:
+    """Return the fields about GPUs and their driver, from the PCI bus and the firmware."""
     devices = system.names(f"{root}/sys/bus/pci/devices")
     cards = _by_lspci(system) or _by_ids(devices, system, root) or _by_driver(system)
     with_driver = [
@@ -215,22 +199,16 @@ def _inspect_bus(system: System, root: str) -> _Bus:
     ]
     # Four bytes of attributes come first.
     value = (system.read(f"{root}{_SECURE_BOOT}") or "")[4:5]
-    built = [
-        each for each in system.names(f"{root}/lib/modules") if _is_folder(f"{root}/lib/modules/{each}/build", system)
-    ]
-    return _Bus(
-        devices=len(devices) or None,
+    kernels = f"{root}/lib/modules"
+    builds = ((each, resolve(f"{kernels}/{each}/build", system)) for each in system.names(kernels))
+    return MachineState(
+        bus=len(devices) or None,
         cards=tuple(with_driver),
         secure_boot=value == "\x01" if value else None,
         mok=_module_key(system, root),
-        headers=tuple(built),
+        headers=tuple(each for each, build in builds if build and build.kind == "folder"),
         nouveau=system.entry(f"{root}/sys/module/nouveau") is not None,
     )
-
-
-def _is_folder(path: str, system: System) -> bool:
-    found = system.entry(system.resolved(path))
-    return found is not None and found.kind == "folder"
 
 
 def _by_lspci(system: System) -> list[PciGpu]:

@@ -70,17 +70,14 @@ class HostLockFile:
         self.path, self._file, self._held = path, file, False
 
     def take(self) -> bool:
-        """Hold the lock if no other program does. Return whether this program holds it."""
         self._held = _lock(self._file.fileno())
         return self._held
 
     def holder(self) -> str:
-        """Return the text that the holder of the lock has written there; empty if it has written none."""
         self._file.seek(0)
         return " ".join(self._file.read(_MOST_CHARACTERS).split())
 
     def sign(self, who: str) -> None:
-        """Write the name of the lock's holder, the time, and its process."""
         self._write(f"{who} since {time.strftime('%Y-%m-%d %H:%M:%S')}, process {os.getpid()}\n")
 
     def clear(self) -> None:
@@ -102,26 +99,21 @@ class HostPartialFile:
         self._path, self._file = path, file
 
     def take(self) -> bool:
-        """Hold the lock if no other program does. Return whether this program holds it."""
         return _lock(self._file.fileno())
 
     def is_in_place(self) -> bool:
-        """Return whether its path still leads to it."""
         try:
             return os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
         except FileNotFoundError:
             return False
 
     def size(self) -> int:
-        """Return its size in bytes."""
         return os.fstat(self._file.fileno()).st_size
 
     def clear(self) -> None:
-        """Remove its content. Raise OSError."""
         self._file.truncate(0)
 
     def receive(self) -> None:
-        """Append what arrives on stdin until it ends. Raise OSError."""
         buffer = memoryview(bytearray(_PIECE))
         while count := os.readv(sys.stdin.fileno(), [buffer]):
             rest = buffer[:count]

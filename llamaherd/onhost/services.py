@@ -97,7 +97,7 @@ STOP_SECONDS = 150
 """A unit may take 90 s to stop, and its kill some more."""
 _REQUEST = re.compile(r"[0-9a-f.:]* status=")
 """A line of HAProxy's log about one request."""
-_LINE = 200
+_LINE, _LAST_LINE = 200, 300
 _UNTRIED = ".untried"
 """A file in a folder whose version has not run yet."""
 
@@ -285,9 +285,9 @@ def require_success(ended: Ended, message: str, fix: str = "") -> None:
         raise FailedError(message, fix, last_lines(ended, 3))
 
 
-def last_lines(ended: Ended, lines: int, width: int = 300) -> list[str]:
+def last_lines(ended: Ended, lines: int) -> list[str]:
     """Return the last lines of a program's output."""
-    return [line[:width] for line in (ended.out + ended.err).splitlines()[-lines:]]
+    return [line[:_LAST_LINE] for line in (ended.out + ended.err).splitlines()[-lines:]]
 
 
 def _rolled_back(system: System, service: Service, folder: ConfigFolder, why: str) -> FailedError:

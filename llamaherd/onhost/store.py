@@ -239,18 +239,18 @@ def prune(given: PruneInput, system: System) -> Outcome:
 def _remove_item(item: Item, given: PruneInput, real: str, removals: Removals, system: System) -> None:
     """Remove a folder, or files in it, if nothing uses it."""
     if not real or not _is_there(item.folder, real, system):
-        removals.keep(item.folder, "it no longer exists")
+        removals.record(item.folder, "it no longer exists")
         return
     if user := _user(item, given, system):
-        removals.keep(item.folder, f"{user} uses it")
+        removals.record(item.folder, f"{user} uses it")
         return
     gone = [f"{item.folder}/{name}" for name in item.files] or [item.folder]
     # First out of the list, so that none is missed.
     listed = not item.files or _unlist(f"{real}/{item.folder}", item.files, system)
     if listed and all(removals.discard(f"{real}/{path}", real) for path in gone):
-        removals.removed(item.folder)
+        removals.record(item.folder)
     else:
-        removals.keep(item.folder, "it cannot be removed")
+        removals.record(item.folder, "it cannot be removed")
     for path in gone:
         _remove_empty_above(path, real, system)
 
@@ -301,9 +301,9 @@ def _remove_part(sha256: str, real: str, removals: Removals, system: System) -> 
             if name == sha256 or name.startswith(f"{sha256}."):
                 system.remove(f"{incoming}/{name}")
     except OSError:
-        removals.keep(f".incoming/{sha256}", "it cannot be removed")
+        removals.record(f".incoming/{sha256}", "it cannot be removed")
     else:
-        removals.removed(f".incoming/{sha256}")
+        removals.record(f".incoming/{sha256}")
 
 
 def _remove_upload(path: str, removals: Removals, system: System) -> None:
@@ -312,9 +312,9 @@ def _remove_upload(path: str, removals: Removals, system: System) -> None:
     found = system.entry(part)
     holding = ["flock", "-n", part] if found and found.kind == "file" else []
     if system.run([*holding, "rm", "-f", "--", path, part], seconds=_REMOVE_SECONDS).ok:
-        removals.removed(path)
+        removals.record(path)
     else:
-        removals.keep(path, "it is being sent just now")
+        removals.record(path, "it is being sent just now")
 
 
 EVERY = 2.0

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from llamaherd.layout import LOCKS
 from llamaherd.onhost.posix import (
@@ -295,7 +295,7 @@ class System(Protocol):
 
 
 class Host:
-    """The host that the program runs on."""
+    """The host that the program runs on. `System` describes the methods."""
 
     def __init__(self, report: Reporter, warn: Reporter, send: Callable[[object], None] | None = None) -> None:
         self._report, self._warn, self._send = report, warn, send
@@ -309,7 +309,6 @@ class Host:
         text: str = "",
         environment: Mapping[str, str] | None = None,
     ) -> Ended:
-        """Run a program; see System."""
         own = _environment() if environment is None else dict(environment)
         pipe = subprocess.PIPE
         try:
@@ -328,7 +327,6 @@ class Host:
     def run_logged(
         self, argv: Sequence[str], log: str, *, seconds: float, heard: Callable[[str], None] | None = None
     ) -> Ended:
-        """Run a program that writes to a file; see System."""
         make_folder(Path(log).parent)
         handle = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
         with os.fdopen(handle, "rb") as file:
@@ -358,7 +356,6 @@ class Host:
             return Ended(code, text_of(file.read(MOST_OUTPUT)))
 
     def stream(self, argv: Sequence[str], *, seconds: float | None = None) -> Iterator[str]:
-        """Yield lines of a program; see System."""
         none, both = subprocess.DEVNULL, subprocess.STDOUT
         try:
             process = subprocess.Popen(
@@ -374,12 +371,10 @@ class Host:
             ended_by_force(process)
 
     def read(self, path: str, most: int = MOST_OUTPUT) -> str | None:
-        """Read a file; see System."""
         data = self.read_bytes(path, most)
         return None if data is None else data.decode(errors="replace")
 
     def read_bytes(self, path: str, most: int = MOST_OUTPUT) -> bytes | None:
-        """Read a file; see System."""
         try:
             with Path(path).open("rb") as file:
                 return file.read(most)
@@ -387,55 +382,20 @@ class Host:
             return None
 
     def write(self, path: str, text: str | bytes, *, mode: int = 0o600, owner: str = "root") -> None:
-        """Write a file; see System."""
         place = Path(path)
         make_folder(place.parent)
-        user, group = ids_of(owner)
-        new = place.with_name(f"{place.name}.llamaherd-new")
-        with suppress(FileNotFoundError):
-            new.unlink()
-        try:
-            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(text.encode() if isinstance(text, str) else text)
-                file.flush()
-                os.fchown(file.fileno(), user, group)
-                os.fchmod(file.fileno(), mode)
-                os.fsync(file.fileno())
-            new.replace(place)
-        except OSError as error:
-            with suppress(OSError):
-                new.unlink()
-            error.filename = str(place)
-            raise
-        sync_folder(place.parent)
+        with _replacing(place, *ids_of(owner), mode) as file:
+            file.write(text.encode() if isinstance(text, str) else text)
 
     def copy(self, source: str, target: str) -> None:
-        """Copy a file; see System."""
         place = Path(target)
         make_folder(place.parent)
-        new = place.with_name(f"{place.name}.llamaherd-new")
         owner = Path(source).stat()
-        with suppress(FileNotFoundError):
-            new.unlink()
-        try:
-            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                with Path(source).open("rb") as data:
-                    shutil.copyfileobj(data, file)
-                file.flush()
-                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
-                os.fchmod(file.fileno(), stat.S_IMODE(owner.st_mode))
-                os.fsync(file.fileno())
-            new.replace(place)
-        except OSError as error:
-            with suppress(OSError):
-                new.unlink()
-            if error.filename != source:
-                error.filename = str(place)
-            raise
-        sync_folder(place.parent)
+        mode = stat.S_IMODE(owner.st_mode)
+        with _replacing(place, owner.st_uid, owner.st_gid, mode, source) as file, Path(source).open("rb") as data:
+            shutil.copyfileobj(data, file)
 
     def link(self, path: str, target: str) -> None:
-        """Point a link; see System."""
         place = Path(path)
         new = place.with_name(f"{place.name}.new")
         with suppress(FileNotFoundError):
@@ -445,24 +405,20 @@ class Host:
         sync_folder(place.parent)
 
     def target(self, path: str) -> str:
-        """Read a link; see System."""
         try:
             return str(Path(path).readlink())
         except OSError:
             return ""
 
     def rename(self, path: str, to: str) -> None:
-        """Rename; see System."""
         Path(path).replace(to)
         sync_folder(Path(to).parent)
 
     def folder(self, path: str, *, mode: int = 0o755) -> None:
-        """Make a folder; see System."""
         make_folder(Path(path))
         Path(path).chmod(mode)
 
     def remove(self, path: str) -> None:
-        """Remove; see System."""
         place = Path(path)
         if place.is_dir() and not place.is_symlink():
             shutil.rmtree(place)
@@ -471,14 +427,12 @@ class Host:
             place.unlink()
 
     def names(self, path: str) -> list[str]:
-        """List a folder; see System."""
         try:
             return sorted(each.name for each in Path(path).iterdir())
         except OSError:
             return []
 
     def entry(self, path: str) -> Entry | None:
-        """Inspect a path; see System."""
         try:
             found = Path(path).lstat()
         except OSError:
@@ -486,7 +440,6 @@ class Host:
         return _entry(found)
 
     def tree(self, path: str, depth: int = MOST_DEPTH) -> Iterator[tuple[str, Entry]]:
-        """Walk through a folder; see System."""
         inner: list[str] = []
         for name in self.names(path):
             there = self.entry(f"{path}/{name}")
@@ -497,18 +450,15 @@ class Host:
             yield from self.tree(each, depth - 1)
 
     def same_file(self, path: str, other: str) -> bool:
-        """Compare two files; see System."""
         try:
             return Path(path).samefile(other)
         except OSError:
             return False
 
     def resolved(self, path: str) -> str:
-        """Resolve a path; see System."""
         return os.path.realpath(path)
 
     def free(self, path: str) -> int | None:
-        """Return free bytes; see System."""
         try:
             found = os.statvfs(path)
         except OSError:
@@ -516,7 +466,6 @@ class Host:
         return found.f_bavail * found.f_frsize
 
     def digest(self, paths: Sequence[str]) -> str:
-        """Return a hash; see System."""
         found = hashlib.sha256()
         for path in paths:
             with suppress(OSError):
@@ -525,7 +474,6 @@ class Host:
         return found.hexdigest()
 
     def hash(self, path: str, read: Callable[[int], None]) -> str:
-        """Hash a file; see System."""
         found, done = hashlib.sha256(), 0
         for piece in pieces(path):
             found.update(piece)
@@ -534,18 +482,16 @@ class Host:
         return found.hexdigest()
 
     def is_heard(self) -> bool:
-        """Return whether the end of the connection is open; see System."""
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)
         return not poll.poll(0)
 
     def random(self) -> bytes:
-        """Return bytes at random; see System."""
         return os.urandom(SECRET_BYTES)
 
     @contextmanager
     def lock(self, name: str, seconds: float, purpose: str) -> Iterator[bool]:
-        """Hold a lock; see System. Shell scripts hold the same locks, by flock(1)."""
+        """Hold a lock. Shell scripts hold the same locks, by flock(1)."""
         path = _locks_folder() / name
         with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8", errors="replace") as file:
             waited = self._wait_for_lock(file.fileno(), path, seconds)
@@ -558,7 +504,6 @@ class Host:
 
     @contextmanager
     def lock_file(self, name: str) -> Iterator[LockFile]:
-        """Open a lock; see System."""
         path = _locks_folder() / name
         opened = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -574,22 +519,18 @@ class Host:
 
     @contextmanager
     def partial_file(self, path: str) -> Iterator[PartialFile]:
-        """Open a file that arrives; see System."""
         with Path(path).open("ab", buffering=0) as file:
             yield HostPartialFile(Path(path), file)
 
     def kill(self, pid: int) -> None:
-        """Kill a process; see System."""
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
     def send(self, value: object) -> None:
-        """Send a value; see System."""
         if self._send:
             self._send(value)
 
     def next_line(self, seconds: float) -> str | None:
-        """Return a line from the controller; see System."""
         poll = select.poll()
         poll.register(sys.stdin.fileno(), select.POLLIN)
         until = self.now() + seconds
@@ -625,37 +566,55 @@ class Host:
 
     @property
     def program(self) -> str:
-        """Return the path of the program."""
         # On a disk without room, the program is in memory: its link leads to no path.
         return str(Path(sys.argv[0]).absolute())
 
     def computed(self, pid: int) -> float:
-        """Add up processor time; see System."""
         return processor_seconds(pid)
 
     def waited(self, pid: int) -> float:
-        """Add up the time without a processor; see System."""
         return waiting_seconds(pid)
 
     def now(self) -> float:
-        """Return monotonic seconds."""
         return time.monotonic()
 
     def clock(self) -> float:
-        """Return seconds since 1970."""
         return time.time()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
         time.sleep(seconds)
 
     def report(self, line: str) -> None:
-        """Report a line."""
         self._report(line)
 
     def warn(self, line: str) -> None:
-        """Report a line about something that failed."""
         self._warn(line)
+
+
+@contextmanager
+def _replacing(place: Path, user: int, group: int, mode: int, source: str = "") -> Iterator[BinaryIO]:
+    """Yield a new file, and rename it into place once the disk has its content. Raise OSError.
+
+    The error names the place, unless `source` cannot be read.
+    """
+    new = place.with_name(f"{place.name}.llamaherd-new")
+    with suppress(FileNotFoundError):
+        new.unlink()
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            yield file
+            file.flush()
+            os.fchown(file.fileno(), user, group)
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        new.replace(place)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink()
+        if not source or error.filename != source:
+            error.filename = str(place)
+        raise
+    sync_folder(place.parent)
 
 
 def _entry(found: os.stat_result) -> Entry:

@@ -28,7 +28,7 @@ from llamaherd.layout import (
     UNITS,
 )
 from llamaherd.onhost.clients import docker, systemctl
-from llamaherd.onhost.removal import LEFT, Outcome, Removals
+from llamaherd.onhost.removal import LEFT, Outcome, Removals, size_on_disk
 from llamaherd.onhost.services import STOP_SECONDS, last_lines
 from llamaherd.onhost.system import TIMED_OUT, FailedError, HeldError, System
 from llamaherd.onhost.verbs import Verb
@@ -38,7 +38,7 @@ USERS = (*ACCOUNTS, GATEWAY_USER, MONITORING_USER, EXPORTER_USER)
 _FIRST_PERSON = 1000
 """Numbers of accounts from here on are of people: `useradd --system` assigns lower ones."""
 _UNIT = re.compile(rf"{OWN_PREFIX}[A-Za-z0-9@._-]+\.(?:path|service|slice|socket|target|timer)")
-_SIZE_SECONDS, _LOCK_SECONDS = 60, 10
+_LOCK_SECONDS = 10
 _LOCKED = ("host", "build", "store", "fetch", "share")
 _PURPOSE = "removing llamaherd from this host"
 
@@ -76,7 +76,7 @@ def inspect(given: UninstallInput, system: System) -> Installed:
         accounts=_accounts(system),
         paths=tuple(_paths(given.store, spared, system)),
         spared=spared,
-        sizes={path: _size(system, path) for path in (*map(str, OURS_ALONE), given.store) if system.entry(path)},
+        sizes={path: size_on_disk(system, path) for path in (*map(str, OURS_ALONE), given.store) if system.entry(path)},
     )
 
 
@@ -165,11 +165,6 @@ def _removable(path: str, spared: tuple[str, ...], mounts: tuple[str, ...], syst
         yield path
 
 
-def _size(system: System, path: str) -> int:
-    size = system.run(["du", "-sx", "-B1", "--", path], seconds=_SIZE_SECONDS).out.split("\t")[0]
-    return int(size) if size.isdecimal() else 0
-
-
 def remove(given: UninstallInput, system: System) -> Outcome:
     """Remove units and containers; with a purge also accounts and folders. Raise FailedError.
 
@@ -189,25 +184,21 @@ def remove(given: UninstallInput, system: System) -> Outcome:
         return _Removal(system).remove(given)
 
 
-class _Removal:
+class _Removal(Removals):
     """Removes what is there, and collects the results."""
-
-    def __init__(self, system: System) -> None:
-        self._system = system
-        self._removals = Removals(system)
 
     def remove(self, given: UninstallInput) -> Outcome:
         """Remove all of it."""
         self._remove_units()
         for name in _containers(self._system):
             gone = docker(self._system, "rm", "-f", name)
-            self._record(f"container {name}", "" if gone.ok else (last_lines(gone, 1) or ["Docker does not"])[0])
+            self.record(f"container {name}", "" if gone.ok else (last_lines(gone, 1) or ["Docker does not"])[0])
         if given.purge:
             for user in _accounts(self._system):
                 gone = self._system.run(["userdel", user])
-                self._record(f"account {user}", "" if gone.ok else f"something still runs as it: see `ps -u {user}`")
+                self.record(f"account {user}", "" if gone.ok else f"something still runs as it: see `ps -u {user}`")
             self._remove_paths(given.store)
-        return self._removals.outcome
+        return self.outcome
 
     def _remove_units(self) -> None:
         """Stop and remove units. Guards go first: they restore what a trial has changed."""
@@ -220,13 +211,13 @@ class _Removal:
             for path in (f"{TIMER_STAMPS}/stamp-{unit}", f"{BESIDE_UNITS}/{unit}", f"{UNITS}/{unit}"):
                 self._delete(path)
             systemctl(self._system, "reset-failed", unit)
-            self._removals.removed(f"unit {unit}")
+            self.record(f"unit {unit}")
         if units:
             systemctl(self._system, "daemon-reload")
 
     def _remove_paths(self, store: str) -> None:
         for path in [*_paths(store, _spared(store, self._system), self._system)]:
-            self._record(path, self._delete(path))
+            self.record(path, self._delete(path))
 
     def _delete(self, path: str) -> str:
         """Remove a file or folder. Return why it cannot be removed; empty if it is gone."""
@@ -235,12 +226,6 @@ class _Removal:
         except OSError as error:
             return error.strerror or "it cannot be removed"
         return ""
-
-    def _record(self, what: str, why: str) -> None:
-        if why:
-            self._removals.keep(what, why)
-        else:
-            self._removals.removed(what)
 
 
 VERBS = {"inspect": Verb(UninstallInput, inspect), "remove": Verb(UninstallInput, remove)}

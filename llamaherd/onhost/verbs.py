@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from llamaherd.onhost.document import MOST_BYTES, VERSION, DocumentError, decode, dump, parse_document
 from llamaherd.onhost.system import FailedError, Host, System
 
 _NAME = re.compile(r"([a-z][a-z0-9_]{0,40})(\.[a-z][a-z0-9_]{0,40})?\.([a-z][a-z0-9_]{0,40})")
-_OF_ALL_ROLES = {"inspect": "llamaherd.onhost.inspection", "verify": "llamaherd.onhost.verification"}
+_OF_ALL_ROLES = ("inspect", "verify")
 _NO_ROLE = "llamaherd"
 
 Input = TypeVar("Input")
@@ -43,7 +43,7 @@ def find_verb(name: str) -> Verb[Any]:
     is none.
     """
     if name in _OF_ALL_ROLES:
-        module, verb = _OF_ALL_ROLES[name], name
+        module, verb = "llamaherd.onhost.verification", name
     elif (found := _NAME.fullmatch(name)) and found[1] == _NO_ROLE:
         module, verb = f"llamaherd.onhost{found[2] or ''}", found[3]
     elif found:
@@ -71,25 +71,6 @@ def perform(document: object, system: System) -> object:
 
 FAULT = "the program on this host failed; that is a fault in llamaherd"
 OTHER_VERSION = "run `herd up` again: it sends its own version of the program"
-
-
-class Output(Protocol):
-    """A destination for progress, a result and an error."""
-
-    def progress(self, line: str) -> None:
-        """Write a line of progress."""
-
-    def warning(self, line: str) -> None:
-        """Write a line about something that failed."""
-
-    def value(self, value: object) -> None:
-        """Write a value that the verb sends while it runs."""
-
-    def result(self, value: object) -> None:
-        """Write the result of the verb."""
-
-    def error(self, message: str, fix: str, log: Sequence[str]) -> None:
-        """Write why the verb failed."""
 
 
 class Events:
@@ -137,6 +118,10 @@ class Lines:
         """Write why the verb failed."""
         for line in (*log, message, *([f"  help: {fix}"] if fix else [])):
             _write(line)
+
+
+Output = Events | Lines
+"""A destination for progress, a result and an error."""
 
 
 def main(arguments: Sequence[str]) -> int:

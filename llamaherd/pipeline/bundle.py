@@ -19,10 +19,9 @@ import yaml
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.program import request
 from llamaherd.inventory.schema import LOCAL, Rig
-from llamaherd.onhost.doctor import DoctorFacts
+from llamaherd.onhost.doctor import DoctorFacts, Logs, LogsInput
 from llamaherd.onhost.document import DocumentError, decode, dump
-from llamaherd.onhost.inspection import Inspected
-from llamaherd.onhost.support import Logs, LogsInput
+from llamaherd.onhost.verification import Inspected
 from llamaherd.pipeline.doctor import VERB as DOCTOR
 from llamaherd.pipeline.doctor import doctor_input
 from llamaherd.pipeline.history import release_of
@@ -30,7 +29,7 @@ from llamaherd.pipeline.inspection import inspect_input
 from llamaherd.plan import Plan
 from llamaherd.role.role import Role
 
-LOGS = "llamaherd.support.read"
+LOGS = "llamaherd.doctor.logs"
 
 MOST_FILE = 4 << 20
 """Characters of one file. A lock with the headers of many models is longer, and is cut."""

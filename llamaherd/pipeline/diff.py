@@ -19,8 +19,7 @@ from llamaherd.host.protocol import query_verb
 from llamaherd.host.remote import Remote
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import UNPLANNED
-from llamaherd.onhost.drift import Delivery, DriftInput
-from llamaherd.onhost.files import TextsFound, TextsInput
+from llamaherd.onhost.files import Delivery, DriftInput, TextsFound, TextsInput
 from llamaherd.pipeline.fleet_files import FLEET, survey_fleet
 from llamaherd.pipeline.load import inventory_folder
 from llamaherd.pipeline.preview import Preview
@@ -410,7 +409,7 @@ def monitored_fleet(inventory: Path) -> MonitoredFleet:
 def deliver_metrics(watcher: Rig, text: str) -> None:
     """Write metrics to the file that the monitoring rig's exporter reads. Raise RemoteError or UserError."""
     delivery = query_verb(
-        Remote(watcher.connect), "llamaherd.drift.write", DriftInput(text), Delivery, _DELIVERY_SECONDS
+        Remote(watcher.connect), "llamaherd.files.write_drift", DriftInput(text), Delivery, _DELIVERY_SECONDS
     )
     if not delivery.read:
         raise UserError(f"nothing on {watcher.rig} reads metrics of drift", f"`herd up {watcher.rig}` changes that")

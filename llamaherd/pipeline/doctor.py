@@ -13,7 +13,7 @@ from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.doctor import DiskSpace, DoctorFacts, DoctorInput
 from llamaherd.onhost.document import DocumentError, decode
-from llamaherd.onhost.inspection import Inspected
+from llamaherd.onhost.verification import Inspected
 from llamaherd.pipeline.history import release_of
 from llamaherd.pipeline.inspection import inspect_input, state_of
 from llamaherd.pipeline.preview import ROLE_ERRORS, files_to_send, local_sizes, preview_changes, survey_host

@@ -20,7 +20,7 @@ from llamaherd.host.remote import Remote
 from llamaherd.host.state import FileState, HostState, StatePart
 from llamaherd.onhost.apt import LOCK_SECONDS
 from llamaherd.onhost.document import DocumentError, decode
-from llamaherd.onhost.inspection import Inspected, InspectInput
+from llamaherd.onhost.verification import Inspected, InspectInput
 from llamaherd.plan import Plan
 from llamaherd.render import render
 from llamaherd.role.changes import Change, RunScript

@@ -54,11 +54,11 @@ class InstanceReport:
     engine: str
     build: str | None
     port: int
-    answer: str
-    tokens_per_second: float | None
-    draft_n: int | None
-    draft_accepted: int | None
-    checks: tuple[Check, ...]
+    answer: str = ""
+    tokens_per_second: float | None = None
+    draft_n: int | None = None
+    draft_accepted: int | None = None
+    checks: tuple[Check, ...] = ()
     responds: bool = False
     """Whether clients get the responses for which the server is there."""
     paused: bool = False

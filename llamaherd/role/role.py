@@ -177,14 +177,6 @@ def no_parts(facts: Sequence[Sequence[str]]) -> tuple[()]:
     return ()
 
 
-def _no_text(_: Plan) -> str:
-    return ""
-
-
-def _not(*_: object) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class Inspection(Generic[Found]):
     """How a role inspects a host: a verb of the program there, and the parts of the host's state that it returns."""
@@ -245,7 +237,7 @@ class Role:
     """The `deploy.py` of a fleet's own role that is plain pyinfra. Such a role has no tasks."""
     inspection: Inspection[Any] | None = None
     """How it inspects its part of the host's state."""
-    inspect: Callable[[Plan], str] = _no_text
+    inspect: Callable[[Plan], str] = lambda _: ""
     """Returns a shell script that inspects the host, for a fleet's role; empty if nothing is inspected. It prints
     lines, by `say KIND FIELD…`, and runs at the same time as the inspections of other roles."""
     waits: bool = False
@@ -264,7 +256,7 @@ class Role:
     """Returns its need of disk space; the mapping has bytes of the controller's files, by sha256."""
     sends: Callable[[Plan, HostState], Iterable[SendFile]] = _nothing
     """Returns files of the controller that it would send."""
-    unsettled: Callable[[Plan, HostState], bool] = _not
+    unsettled: Callable[[Plan, HostState], bool] = lambda *_: False
     """Returns whether the inspection came in the middle of another run's work, and must be repeated."""
     leftovers: Callable[[Plan, HostState], Iterable[Change]] = _nothing
     """Returns what removes its earlier work, if nothing is planned any more. Base carries it out."""
@@ -274,7 +266,7 @@ class Role:
     """Returns programs that print, by other means than its inspection, whether it is true."""
     verification: Verification[Any] | None = None
     """A verb that verifies the host, after all probes."""
-    verify: Callable[[Plan], str] = _no_text
+    verify: Callable[[Plan], str] = lambda _: ""
     """Returns a shell script that verifies the host, after all verbs: it prints `section WHAT OF-WHAT`, then lines."""
     judge: Callable[[Judging], Verified] = lambda _: Verified()
     """Returns the checks that follow from the results."""

@@ -10,10 +10,8 @@ from typing import Any
 from llamaherd.host.protocol import query_verb
 from llamaherd.host.remote import Remote
 from llamaherd.layout import BUILDS, PRESETS
-from llamaherd.onhost import unused
-from llamaherd.onhost.removal import Outcome
-from llamaherd.onhost.unused import Kind
-from llamaherd.onhost.unused import Things as Found
+from llamaherd.onhost.removal import Kind, Outcome, RemoveInput, UnusedInput
+from llamaherd.onhost.removal import Things as Found
 from llamaherd.plan import Plan
 
 _FOLDERS: dict[Kind, str] = {"build": str(BUILDS), "preset": str(PRESETS)}
@@ -123,23 +121,23 @@ _REMOVE_SECONDS = 60
 
 def inspect_items(plan: Plan, remote: Remote, keep: int) -> HostItems:
     """Return the items on the rig's host and their users: `keep` good releases among them. Raise RemoteError."""
-    given = unused.UnusedInput(keep)
-    return items_of_host(plan, query_verb(remote, "llamaherd.unused.inspect", given, unused.Things, _INSPECT_SECONDS))
+    given = UnusedInput(keep)
+    return items_of_host(plan, query_verb(remote, "llamaherd.removal.inspect", given, Found, _INSPECT_SECONDS))
 
 
 def remove_items(things: HostItems, remote: Remote, keep: int) -> Outcome:
     """Remove what is still unused. Raise RemoteError if the result is unknown."""
     seconds = _INSPECT_SECONDS + _REMOVE_SECONDS * len(things.removals)
-    return query_verb(remote, "llamaherd.unused.remove", remove_input(things.removals, keep), Outcome, seconds)
+    return query_verb(remote, "llamaherd.removal.remove", remove_input(things.removals, keep), Outcome, seconds)
 
 
-def remove_input(removals: Sequence[HostItem], keep: int) -> unused.RemoveInput:
+def remove_input(removals: Sequence[HostItem], keep: int) -> RemoveInput:
     """Return the input that removes items, if they are still unused."""
 
-    def names(kind: unused.Kind) -> tuple[str, ...]:
+    def names(kind: Kind) -> tuple[str, ...]:
         return tuple(each.name for each in removals if each.kind == kind)
 
-    return unused.RemoveInput(
+    return RemoveInput(
         builds=names("build"),
         images=names("image"),
         presets=names("preset"),

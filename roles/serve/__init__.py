@@ -37,7 +37,6 @@ from roles.serve.removal import (
     unused_key_changes,
 )
 from roles.serve.state import inspection_input, state_parts
-from roles.serve.transaction import pause_left
 from roles.serve.verify import healthy_names, judge_servers, verification_input
 
 
@@ -72,7 +71,7 @@ def _images(plan: Plan, state: HostState, run: Run) -> list[Change]:
 
 def _paused(plan: Plan, instance: InstancePlan, state: HostState, _: Run) -> list[str]:
     """Return one sentence about a server that is paused: a run leaves it so."""
-    left = pause_left(instance, state)
+    left = state.pause_left(instance.service)
     if left is None:
         return []
     resume = f"`herd resume {plan.rig}/{instance.name}`"
@@ -81,7 +80,7 @@ def _paused(plan: Plan, instance: InstancePlan, state: HostState, _: Run) -> lis
 
 def _switch(plan: Plan, instance: InstancePlan, state: HostState, run: Run) -> Sequence[Change]:
     """Return the change of a server. The first of servers that change together has the change of all."""
-    if pause_left(instance, state) is not None:
+    if state.pause_left(instance.service) is not None:
         return []
     members = exchanging(plan, state).get(instance.name, (instance,))
     if members[0] is not instance:
@@ -172,11 +171,11 @@ def _lacking(plan: Plan, state: HostState, run: Run) -> dict[str, str]:
 _COLUMNS = ("weights", "kv", "state", "compute", "draft", "cuda", "total", "of")
 
 
-def describe(plan: Plan, asked: Mapping[str, Estimate | str]) -> list[str]:
-    """Return each server, then what all of them hold of GPUs and RAM. `asked`: engines' estimates, by name."""
+def describe(plan: Plan, estimates: Mapping[str, Estimate | str]) -> list[str]:
+    """Return each server, then what all of them hold of GPUs and RAM. `estimates` are those of engines, by name."""
     return [
         *(f"  image      {image.tag}\n             on {image.base}" for image in plan.images),
-        *(line for instance in plan.instances for line in _instance(instance, asked.get(instance.name))),
+        *(line for instance in plan.instances for line in _instance(instance, estimates.get(instance.name))),
         *_whole(plan),
     ]
 
@@ -192,7 +191,7 @@ def _instance(instance: InstancePlan, output: Estimate | str | None) -> list[str
         f"             in {instance.file.path}",
         *_members(instance),
         *((*_memory(instance.memory), *_growing(instance.memory.grows)) if instance.memory else ()),
-        *(_said(output, instance.memory) if output else ()),
+        *(_engine_estimate(output, instance.memory) if output else ()),
     ]
 
 
@@ -227,7 +226,7 @@ def _growing(grows: Grows) -> list[str]:
     return [f"             RAM grows by up to {' and '.join(parts)}"] if parts else []
 
 
-def _said(output: Estimate | str, ours: Estimate | None) -> list[str]:
+def _engine_estimate(output: Estimate | str, ours: Estimate | None) -> list[str]:
     """Return the engine's own estimate, and its difference from the arithmetic."""
     if isinstance(output, str):
         return [f"             MiB by engine: {output}"]

@@ -15,7 +15,7 @@ from roles.serve.onhost.model import CutOffInput, ExchangeInput, ReplacedServer,
 from roles.serve.ports import held
 from roles.serve.removal import going_of
 from roles.serve.state import ServeState
-from roles.serve.transaction import UndeclaredServer, holds, pause_left
+from roles.serve.transaction import UndeclaredServer, holds
 
 CUT_OFF = "a run was cut off while it changed them together"
 
@@ -60,7 +60,7 @@ def exchanging(plan: Plan, state: HostState) -> dict[str, tuple[InstancePlan, ..
     now = {name: _now(name, state) for name in (*state.servers.units, *state.servers.containers)}
     going = {each.service: each for each in going_of(plan, state)}
     group = {name: {name} for name in (*(each.service for each in plan.instances), *going)}
-    paused = {each.name for each in plan.instances if pause_left(each, state) is not None}
+    paused = {each.name for each in plan.instances if state.pause_left(each.service) is not None}
     for taker, giver in _taken_over(plan, now, going, paused):
         joined = group[taker] | group[giver]
         for each in joined:

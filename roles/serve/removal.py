@@ -16,7 +16,7 @@ from llamaherd.text.quoting import is_word
 from roles.serve.onhost.model import KeyRemovalInput, RemovalInput
 from roles.serve.ports import held
 from roles.serve.state import ServeState
-from roles.serve.transaction import UndeclaredServer, attempt_identity, pause_left, proven, serves
+from roles.serve.transaction import UndeclaredServer, attempt_identity, proven, serves
 
 _NOT_DECLARED = ("it is not declared",)
 
@@ -99,7 +99,7 @@ def coming_instances(plan: Plan, state: HostState) -> list[InstancePlan]:
     return [
         each
         for each in plan.instances
-        if not (serves(each, state) and proven(each, state)) and pause_left(each, state) is None
+        if not (serves(each, state) and proven(each, state)) and state.pause_left(each.service) is None
     ]
 
 

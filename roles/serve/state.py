@@ -13,12 +13,10 @@ from llamaherd.onhost.servers import Holder
 from llamaherd.plan import InstancePlan, Plan
 from roles.serve.onhost.model import InspectedServers, InspectServersInput, PlannedContainer, PlannedImage, PlannedUnit
 
-_NUMBERS = (
+LIMITS = (
     *("PidsLimit", "Memory", "MemorySwap", "MemoryReservation", "NanoCpus", "CpuShares", "CpuQuota", "CpuPeriod"),
-    "BlkioWeight",
+    *("BlkioWeight", "CpusetCpus", "CpusetMems", "RestartPolicy.Name", "RestartPolicy.MaximumRetryCount"),
 )
-_NAMES = ("CpusetCpus", "CpusetMems", "RestartPolicy.Name", "RestartPolicy.MaximumRetryCount")
-LIMITS = (*_NUMBERS, *_NAMES)
 """Fields of a container's HostConfig: all that `docker update` changes."""
 
 

@@ -8,7 +8,7 @@ from llamaherd.diagnostics.findings import UserError
 from llamaherd.host.state import HostState
 from llamaherd.layout import service_of, unit_user
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
-from llamaherd.onhost.servers import NeededGpu, Refused, ServingState
+from llamaherd.onhost.servers import NeededGpu, ServingState
 from llamaherd.plan import RAM, InstancePlan, MemberPlan, digest
 from llamaherd.plan.instance import lowest_speed, planned_task, task_path
 from llamaherd.role.report import PROMPT, chat_seconds
@@ -150,11 +150,6 @@ def serves(instance: InstancePlan, state: HostState) -> bool:
     return bool((unit and unit.active == "active") or (container and container.health == "healthy"))
 
 
-def pause_left(instance: InstancePlan, state: HostState) -> float | None:
-    """Return the seconds that are left of a server's pause; None if it is not paused, or runs all the same."""
-    return state.pause_left(instance.service)
-
-
 def proven(instance: InstancePlan, state: HostState) -> bool:
     """Return whether the running server has responded to a prompt since its start, by its record."""
     unit, container = state.servers.units.get(instance.service), state.servers.containers.get(instance.service)
@@ -171,7 +166,11 @@ def raise_if_refused(instance: InstancePlan, state: HostState, *, retry: bool, i
     refused = state.servers.serving.get(instance.service, ServingState()).refused
     served = serves(instance, state) and proven(instance, state)
     if refused and refused.tried == attempt_identity(instance) and not retry and (served or instead):
-        raise refused_error(instance, refused, instead)
+        serves_on = f"{instead} serves in place of {instance.name}" if instead else f"{instance.name} serves as before"
+        raise UserError(
+            f"{serves_on}: what is declared was tried on {refused.when}, and {refused.why}",
+            "change the inventory, or `herd up --retry` to try the same again",
+        )
 
 
 def proof_prompt(instance: InstancePlan) -> dict[str, object]:
@@ -208,12 +207,3 @@ def attempt_identity(instance: InstancePlan) -> str:
     limits = (gate.model_dump(mode="json", exclude={"kld"}),) if gate else ()
     kld = (gate.kld,) if gate and gate.kld is not None else ()
     return digest(instance.spec, proof_prompt(instance), *limits, *kld)
-
-
-def refused_error(instance: InstancePlan, refused: Refused, instead: str = "") -> UserError:
-    """Return why the declared server is not tried: it was rolled back, and the previous one serves since."""
-    serves_on = f"{instead} serves in place of {instance.name}" if instead else f"{instance.name} serves as before"
-    return UserError(
-        f"{serves_on}: what is declared was tried on {refused.when}, and {refused.why}",
-        "change the inventory, or `herd up --retry` to try the same again",
-    )

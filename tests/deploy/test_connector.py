@@ -25,7 +25,7 @@ from llamaherd.deploy.run_state import failures_of, noted_failures
 from llamaherd.diagnostics.findings import Finding, Place, UserError
 from llamaherd.host.remote import RemoteError, Shell
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.onhost.progress import Pace
+from llamaherd.onhost.reporting import Pace
 from llamaherd.text.terminal import shown
 from tests.support.stores import needs_root
 

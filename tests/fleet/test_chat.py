@@ -24,7 +24,7 @@ from llamaherd.host.remote import RemoteError
 from llamaherd.host.tunnel import NotListeningError
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.measure.client.http_client import Patience
-from llamaherd.onhost.pauses import Pauses
+from llamaherd.onhost.server_control import Pauses
 from tests.bench.played import CHUNKED, END, PLAIN, Part, Played, chunk, delta, event, last
 from tests.support.gateway import free_port
 from tests.support.rigs import changed, cpu_rig, planned

@@ -16,8 +16,8 @@ from llamaherd.host.state import FileState, HostState
 from llamaherd.layout import OURS
 from llamaherd.onhost.document import encode
 from llamaherd.onhost.files import Disk
-from llamaherd.onhost.inspection import Inspected
 from llamaherd.onhost.servers import ContainerState, Holder, ServingState, UnitState
+from llamaherd.onhost.verification import Inspected
 from llamaherd.pipeline.inspection import state_of
 from llamaherd.role.role import Role
 from roles.base import BaseState

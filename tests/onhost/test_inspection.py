@@ -10,9 +10,9 @@ import pytest
 from llamaherd.onhost.clients import query_docker, query_systemctl
 from llamaherd.onhost.document import DocumentError
 from llamaherd.onhost.files import disk_of
-from llamaherd.onhost.inspection import Inspected, InspectInput, inspect
 from llamaherd.onhost.services import ServiceState, find_services, runs_unchanged, show_units
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, Host, System, UnknownStateError
+from llamaherd.onhost.verification import Inspected, InspectInput, inspect
 from roles.virtual_address.onhost import Found
 from tests.support.recording import InspectedHost
 

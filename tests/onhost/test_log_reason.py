@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.onhost.log_reason import find_reason
+from llamaherd.onhost.reporting import find_reason
 
 NO_MEMORY = """\
 load_tensors: loading model tensors, this can take a while... (mmap = true)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llamaherd.onhost.support import MOST_LOG, MOST_LOGS, LogsInput, read
+from llamaherd.onhost.doctor import MOST_LOG, MOST_LOGS, LogsInput, read_logs
 from llamaherd.onhost.system import Ended
 from tests.support.recording import RecordingHost
 
@@ -19,14 +19,14 @@ def test_each_server_has_a_log_of_its_own() -> None:
         "docker logs --timestamps --tail 300 llama-gone": Ended(1, "", "no such container\n"),
     }
     host = RecordingHost({}, ends=ends)
-    found = read(LogsInput(("llama-chat", "llama-idle"), ("llama-vllm", "llama-gone")), host)
+    found = read_logs(LogsInput(("llama-chat", "llama-idle"), ("llama-vllm", "llama-gone")), host)
     assert found.texts == {"llama-chat": "it loads\n", "llama-vllm": "out\nerr\n", "llamaherd": "a build\n"}
     assert found.hostname
 
 
 def test_logs_are_bounded_and_their_end_counts() -> None:
     host = RecordingHost({}, ends={"journalctl": Ended(0, "x" * MOST_LOG + "end")})
-    found = read(LogsInput(tuple(f"llama-{number}" for number in range(100))), host)
+    found = read_logs(LogsInput(tuple(f"llama-{number}" for number in range(100))), host)
     assert all(len(text) <= MOST_LOG for text in found.texts.values())
     assert found.texts["llama-0"].endswith("end")
     assert sum(map(len, found.texts.values())) == MOST_LOGS
@@ -35,4 +35,4 @@ def test_logs_are_bounded_and_their_end_counts() -> None:
 def test_a_log_begins_with_a_whole_line() -> None:
     lines = "a key: canary-0123456789\n" + "x" * (MOST_LOG - 7) + "\n"
     host = RecordingHost({}, ends={"journalctl": Ended(0, lines)})
-    assert "6789" not in read(LogsInput(("llama-chat",)), host).texts["llama-chat"]
+    assert "6789" not in read_logs(LogsInput(("llama-chat",)), host).texts["llama-chat"]

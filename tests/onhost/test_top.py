@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.onhost.status import StatusInput
+from llamaherd.onhost.status import GpuUse, ProcessUse, StatusInput, inspect_usage
 from llamaherd.onhost.system import TIMED_OUT, Ended
-from llamaherd.onhost.top import GpuUse, ProcessUse, inspect
 from tests.onhost.test_status import CHAT, unit
 from tests.support.played_host import File
 from tests.support.recording import InspectedHost
@@ -31,7 +30,7 @@ def host_with(apps: Ended) -> InspectedHost:
 
 
 def test_processes_on_gpus_belong_to_the_server_of_their_control_group() -> None:
-    found = inspect(StatusInput((CHAT,), gpus=True, gateway=False), host_with(Ended(0, APPS)))
+    found = inspect_usage(StatusInput((CHAT,), gpus=True, gateway=False), host_with(Ended(0, APPS)))
     assert found.apps == (
         GpuUse("GPU-1", 400, 20480.0, "llama-server", "llama-chat"),
         GpuUse("GPU-2", 401, None, "a worker, of the same server", "llama-chat"),
@@ -46,16 +45,16 @@ def test_programs_in_no_group_of_their_own_are_no_servers() -> None:
     host = host_with(Ended(0, APPS))
     for pid in (400, 401, 77):
         host.files[f"/proc/{pid}/cgroup"] = File("0::/\n")
-    found = inspect(StatusInput((CHAT,), gpus=True, gateway=False), host)
+    found = inspect_usage(StatusInput((CHAT,), gpus=True, gateway=False), host)
     assert [each.service for each in found.apps] == ["llama-chat", "", ""]
 
 
 def test_a_driver_that_hangs_leaves_the_servers() -> None:
-    found = inspect(StatusInput((CHAT,), gpus=True, gateway=False), host_with(Ended(TIMED_OUT)))
+    found = inspect_usage(StatusInput((CHAT,), gpus=True, gateway=False), host_with(Ended(TIMED_OUT)))
     assert (found.apps, found.host.servers["llama-chat"].active) == ((), "active")
 
 
 def test_without_gpus_the_driver_is_not_queried() -> None:
     host = host_with(Ended(0, APPS))
-    assert inspect(StatusInput((CHAT,), gpus=False, gateway=False), host).apps == ()
+    assert inspect_usage(StatusInput((CHAT,), gpus=False, gateway=False), host).apps == ()
     assert not host.has_done("nvidia-smi")

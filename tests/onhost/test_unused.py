@@ -10,9 +10,18 @@ import pytest
 
 from llamaherd.layout import APT_ARCHIVES, BUILDS, KEPT, PRESETS, WORK
 from llamaherd.onhost.document import decode, dump, parse_document
-from llamaherd.onhost.removal import Outcome, Use
+from llamaherd.onhost.removal import (
+    SOURCES,
+    FoundThing,
+    Outcome,
+    RemoveInput,
+    Things,
+    UnusedInput,
+    Use,
+    inspect,
+    remove,
+)
 from llamaherd.onhost.system import Ended, Entry, FailedError, HeldError
-from llamaherd.onhost.unused import SOURCES, FoundThing, RemoveInput, Things, UnusedInput, inspect, remove
 from tests.support.played_host import File
 from tests.support.service_host import killed_everywhere
 from tests.support.store_host import document
@@ -180,4 +189,4 @@ def test_docker_that_hangs_removes_nothing() -> None:
 
 
 def test_the_verbs_are_found_by_their_names() -> None:
-    assert document("llamaherd.unused.remove", ALL)
+    assert document("llamaherd.removal.remove", ALL)

@@ -40,7 +40,7 @@ def named_verbs() -> Iterator[str]:
 
 def test_each_verb_that_is_named_exists() -> None:
     named = set(named_verbs())
-    assert {"llamaherd.pauses.read", "serve.switch.switch"} <= named
+    assert {"llamaherd.server_control.pauses", "serve.switch.switch"} <= named
     for name in named:
         find_verb(name)
 

@@ -15,10 +15,9 @@ from llamaherd.host.program import request
 from llamaherd.host.protocol import UnexpectedLineError
 from llamaherd.inventory.schema import Connect, Rig
 from llamaherd.onhost.document import encode
-from llamaherd.onhost.inspection import Inspected
-from llamaherd.onhost.inspection import inspect as run_inspection
 from llamaherd.onhost.system import Host
-from llamaherd.onhost.verification import VerifyInput
+from llamaherd.onhost.verification import Inspected, VerifyInput
+from llamaherd.onhost.verification import inspect as run_inspection
 from llamaherd.onhost.verification import verify as run_verification
 from llamaherd.pipeline import plan as pipeline_plan
 from llamaherd.pipeline.fleet_files import locked_facts

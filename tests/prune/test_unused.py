@@ -6,9 +6,8 @@ import pytest
 
 from llamaherd.layout import BUILDS, PRESETS
 from llamaherd.onhost.document import decode
-from llamaherd.onhost.removal import Outcome, Use
-from llamaherd.onhost.unused import FoundThing
-from llamaherd.onhost.unused import Things as Found
+from llamaherd.onhost.removal import FoundThing, Outcome, Use
+from llamaherd.onhost.removal import Things as Found
 from llamaherd.plan import Plan
 from llamaherd.store.unused import HostItems, items_of_host
 from tests.support.rigs import cpu_rig, planned

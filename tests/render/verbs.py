@@ -9,7 +9,7 @@ from llamaherd.host.program import request
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.layout import INCOMING
-from llamaherd.onhost.drift import DriftInput
+from llamaherd.onhost.files import DriftInput
 from llamaherd.onhost.servers import ContainerState, UnitState
 from llamaherd.onhost.store import ReceiveInput, StoreInput
 from llamaherd.role.apt import nvidia_repository, repository_changes
@@ -116,8 +116,8 @@ VERBS: dict[str, Callable[[], Sequence[Change]]] = {
     "store_prune": lambda: queried("llamaherd.store.prune", prune_input("/var/lib/llamaherd/models", REMOVALS)),
     "store_hash": lambda: queried("llamaherd.store.hash", hash_input(files_once(GPU))),
     "receive": lambda: queried("llamaherd.store.receive", received()),
-    "drift_write": lambda: queried("llamaherd.drift.write", DriftInput("llamaherd_diff_seconds 7\n")),
-    "prune_remove": lambda: queried("llamaherd.unused.remove", remove_input(UNUSED, 3)),
+    "drift_write": lambda: queried("llamaherd.files.write_drift", DriftInput("llamaherd_diff_seconds 7\n")),
+    "prune_remove": lambda: queried("llamaherd.removal.remove", remove_input(UNUSED, 3)),
     "image": lambda: image_changes(CPU.images[0], HostState()),
     "remove": lambda: removal_changes(CPU, host_with(units={"llama-old": UnitState("", "", False, "", "")})),
 }

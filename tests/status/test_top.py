@@ -8,8 +8,7 @@ import pytest
 
 from llamaherd.fleet.top import GpuRow, RigTop, rig_top, top_lines
 from llamaherd.host.protocol import UnexpectedLineError
-from llamaherd.onhost.status import CardStatus, HostStatus
-from llamaherd.onhost.top import GpuUse, ProcessUse, TopStatus
+from llamaherd.onhost.status import CardStatus, GpuUse, HostStatus, ProcessUse, TopStatus
 from tests.status.made import AT
 from tests.status.test_judged import DUO, FINE
 

@@ -12,9 +12,9 @@ from llamaherd.host.protocol import BEGIN, END
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.files import Disk
 from llamaherd.onhost.hardware import MachineState, PciGpu, parse_gpu
-from llamaherd.onhost.inspection import FileFound, Inspected
 from llamaherd.onhost.servers import ContainerState, Holder, Holding, Loaded, Refused, ServingState, UnitState
 from llamaherd.onhost.services import ServiceState
+from llamaherd.onhost.verification import FileFound, Inspected
 from llamaherd.text.numbers import parse_real, parse_whole
 from roles.base.onhost import FolderFound, UserFound
 from roles.base.onhost import Found as BaseFound

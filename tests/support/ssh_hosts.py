@@ -50,7 +50,7 @@ if '"verb":"llamaherd.gateway.wake"' in script:
 if '"verb":"llamaherd.gateway.status"' in script:
     print((there / "gateway").read_text())
     sys.exit(0)
-if '"verb":"llamaherd.pauses.read"' in script:
+if '"verb":"llamaherd.server_control.pauses"' in script:
     print('{{"event":"result","value":{{"left":{{}}}}}}')
     sys.exit(0)
 if script and "llamaherd.reservation.hold_run" not in script:

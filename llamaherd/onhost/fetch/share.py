@@ -79,31 +79,19 @@ def _state(path: Path) -> tuple[int, int, int]:
 
 
 _CONNECTIONS = 64
-_PATIENCE = 30.0  # seconds
+_PATIENCE = 30.0  # seconds that a client has for a whole request, and to take some bytes of the response
 _CHECK_SECONDS = 0.25  # seconds between two checks for silent clients, and for the end
 _UNSENT = 256 * 1024
 _SENT_AT_ONCE = 64 * 1024 * 1024
-_LONGEST = 24 * 3600.0  # seconds that a token is valid, however often it is used
+_LONGEST = 24 * 3600.0  # seconds that a token is valid, however often it is used, and that a response may take
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
 
 
-def serve_store(
-    store: Path,
-    run: Path,
-    bind: str,
-    port: int,
-    idle: float,
-    patience: float = _PATIENCE,
-    longest: float = _LONGEST,
-) -> None:
-    """Serve until no request with a token has arrived for `idle` seconds. Raise FetchError if it cannot listen.
-
-    A client has `patience` seconds for a whole request, and to take some bytes of the response; for a whole response it
-    has `longest`, as for its token.
-    """
+def serve_store(store: Path, run: Path, bind: str, port: int, idle: float) -> None:
+    """Serve until no request with a token has arrived for `idle` seconds. Raise FetchError if it cannot listen."""
     progress = Progress(run)
     try:
-        server = _Server(SharedStore(store), run / "secrets", bind, port, patience, idle, longest)
+        server = _Server(SharedStore(store), run / "secrets", bind, port, _PATIENCE, idle, _LONGEST)
     except OSError as error:
         raise FetchError(
             f"cannot share models at {bind}, port {port}: {error.strerror}",

@@ -12,7 +12,7 @@ from llamaherd.layout import FETCH_RUN, FETCH_UNIT, FETCH_USER, LAUNCHER, LOCK_W
 from llamaherd.onhost.clients import systemctl, unit_properties, unit_runs
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.files import cannot_write
-from llamaherd.onhost.progress import report_every
+from llamaherd.onhost.reporting import report_every
 from llamaherd.onhost.services import last_lines, require_success
 from llamaherd.onhost.store import MANIFEST, is_vouched, manifest_lines
 from llamaherd.onhost.system import Ended, FailedError, System

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from llamaherd.layout import BESIDE, BESIDE_UNITS
 from llamaherd.onhost.clients import docker, pull_image, systemctl
-from llamaherd.onhost.log_reason import LINES, find_reason
+from llamaherd.onhost.reporting import LINES, find_reason
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, FailedError, System
 from roles.serve.onhost.backends import ContainerBackend, UnitBackend, backend_of, other_kind, processes
 from roles.serve.onhost.kept import note_refused, read_key

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from llamaherd.layout import BESIDE_UNITS, EXCHANGE, KEPT, KEYS, PAUSED, PROJECTS, REFUSED, UNITS
 from llamaherd.onhost.clients import query_docker, query_systemctl
 from llamaherd.onhost.files import as_text, resolve
-from llamaherd.onhost.pauses import left_of
+from llamaherd.onhost.server_control import left_of
 from llamaherd.onhost.servers import Holder, Holding, Loaded, Refused, ServingState
 from llamaherd.onhost.system import TIMED_OUT, System, UnknownStateError
 from llamaherd.onhost.verbs import Verb

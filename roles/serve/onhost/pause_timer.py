@@ -12,8 +12,7 @@ import time
 from llamaherd.layout import PAUSED, TIMER_STAMPS, UNITS, resume_of
 from llamaherd.onhost.clients import systemctl
 from llamaherd.onhost.document import VERSION, dump
-from llamaherd.onhost.pauses import record_of
-from llamaherd.onhost.server_control import ControlledServer, PauseEndInput
+from llamaherd.onhost.server_control import ControlledServer, PauseEndInput, record_of
 from llamaherd.onhost.system import FailedError, System
 
 _TIMER = """\

@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 from llamaherd.layout import LOCK_WAIT, PROBATION_RUN, RELEASES, probation_of
 from llamaherd.onhost.clients import docker, systemctl, unit_properties
@@ -32,7 +31,7 @@ from roles.serve.onhost.kept import (
     remove_unused,
     restore_files,
 )
-from roles.serve.onhost.model import ProofQuestion, Server
+from roles.serve.onhost.model import Server
 from roles.serve.onhost.proof import NO_RESPONSE, RESPONDS, WRONG, probe
 
 PROBES = (5, 20, 60)
@@ -106,11 +105,8 @@ def _watched(text: str) -> dict[str, str]:
     return {}
 
 
-class Probe(Protocol):
-    """Sends a server a prompt; see prove.probe."""
-
-    def __call__(self, question: ProofQuestion, *, key: str | None, seconds: float) -> tuple[int, str]:
-        """Return RESPONDS, WRONG or NO_RESPONSE, and why."""
+Probe = Callable[..., tuple[int, str]]
+"""Sends a server a prompt, as `proof.probe`. Returns RESPONDS, WRONG or NO_RESPONSE, and why."""
 
 
 def watch(given: ProbationInput, system: System) -> str:

@@ -509,19 +509,14 @@ def _prove(session: Session, end: float, given: ProofInput) -> Proof:
 
 
 def probe(
-    question: Mapping[str, object],
-    *,
-    key: str | None,
-    seconds: float,
-    pids: Sequence[str] = (),
-    limits: Limits = LIMITS,
+    question: Mapping[str, object], *, key: str | None, seconds: float, limits: Limits = LIMITS
 ) -> tuple[int, str]:
     """Send one prompt and one that is streamed, or the request of an embedding, within so many seconds.
 
     Return RESPONDS, WRONG or NO_RESPONSE, and the reason. A question that cannot be read probes nothing.
     """
     try:
-        server = parse_declared(question, key, pids)
+        server = parse_declared(question, key)
     except DocumentError:
         return RESPONDS, ""
     session = Session(server, time.monotonic() + seconds, limits, shared=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from roles.serve.onhost.processes import ROOT
 from roles.serve.onhost.wire import (
@@ -252,11 +252,8 @@ class Limits:
 LIMITS = Limits()
 
 
-class Send(Protocol):
-    """Sends a prompt and returns its completion."""
-
-    def __call__(self, what: str, **more: Any) -> Completion:
-        """Send it with these fields more; `what` names it in messages."""
+Send = Callable[..., Completion]
+"""Sends a prompt, with its name in messages and further fields, and returns its completion."""
 
 
 @dataclass

@@ -15,7 +15,7 @@ from llamaherd.layout import EXCHANGE, SET_ASIDE
 from llamaherd.onhost.clients import docker, ensure_docker, systemctl
 from llamaherd.onhost.document import dump
 from llamaherd.onhost.files import cannot_write
-from llamaherd.onhost.log_reason import LINES, find_reason
+from llamaherd.onhost.reporting import LINES, find_reason
 from llamaherd.onhost.servers import FailedSwitch, StartedServer
 from llamaherd.onhost.services import locked
 from llamaherd.onhost.system import FailedError, System

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 
 from llamaherd.onhost.clients import query_docker, query_systemctl
 from llamaherd.onhost.files import as_text, resolve
-from llamaherd.onhost.pauses import left_of
+from llamaherd.onhost.server_control import left_of
 from llamaherd.onhost.services import show_units
 from llamaherd.onhost.status import sleeps
 from llamaherd.onhost.system import TIMED_OUT, Entry, System, UnknownStateError

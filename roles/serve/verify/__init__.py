@@ -216,7 +216,7 @@ def exposure_checks(plan: Plan, found: VerifiedServers) -> Iterator[Check]:
     if found.listening is None:
         return
     open_ = _declared(plan)
-    told = plan.monitoring is not None and plan.monitoring.exporter is not None
+    exports = plan.monitoring is not None and plan.monitoring.exporter is not None
     fine: list[str] = []
     strange: list[str] = []
     for each in found.listening:
@@ -226,7 +226,7 @@ def exposure_checks(plan: Plan, found: VerifiedServers) -> Iterator[Check]:
             fine.append(f"ssh ({each.port})")
         elif each.unit == _OURS:
             fine.append(f"models for peers ({each.port})")
-        elif told and each.unit == EXPORTER_UNIT:
+        elif exports and each.unit == EXPORTER_UNIT:
             fine.append(f"figures of this host ({each.port})")
         elif each.program != _PROXY:
             strange.append(f"{_named(each)} listens at {each.port} for others")
@@ -413,10 +413,6 @@ def _paused(rig: Rig, planned: InstancePlan, server: ServerFound, left: float) -
         engine=planned.engine,
         build=planned.build or planned.server.image,
         port=planned.endpoint.port,
-        answer="",
-        tokens_per_second=None,
-        draft_n=None,
-        draft_accepted=None,
         checks=(Check("paused", not server.holder, detail),),
         paused=True,
     )

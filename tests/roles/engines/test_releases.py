@@ -9,7 +9,7 @@ import pytest
 from llamaherd.host.state import HostState
 from llamaherd.inventory.schema import Rig
 from llamaherd.lock import LockedRelease, LockedReleaseFile
-from llamaherd.onhost.unused import FoundThing, Things
+from llamaherd.onhost.removal import FoundThing, Things
 from llamaherd.plan import Plan
 from llamaherd.reference.packages import BUILD_PACKAGES
 from llamaherd.store.unused import items_of_host

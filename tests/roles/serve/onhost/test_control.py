@@ -9,9 +9,15 @@ from datetime import UTC, datetime
 import pytest
 
 from llamaherd.onhost.document import VERSION, decode, parse_document
-from llamaherd.onhost.pauses import pauses, read_pause
 from llamaherd.onhost.reservation import RunLockInput
-from llamaherd.onhost.server_control import ControlInput, ControlledServer, ControlResult, PauseEndInput
+from llamaherd.onhost.server_control import (
+    ControlInput,
+    ControlledServer,
+    ControlResult,
+    PauseEndInput,
+    pauses,
+    read_pause,
+)
 from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.onhost.verbs import NoInput, find_verb
 from roles.serve.onhost.control import end as run_end

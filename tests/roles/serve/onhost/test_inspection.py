@@ -14,10 +14,10 @@ import pytest
 from llamaherd.host.protocol import NotInspectedError, UnexpectedLineError
 from llamaherd.host.state import ServersState
 from llamaherd.onhost.document import decode, dump, encode, parse_document
-from llamaherd.onhost.inspection import Inspected
 from llamaherd.onhost.servers import Holder, Holding, Loaded, Refused, ServingState, UnitState
 from llamaherd.onhost.system import TIMED_OUT, Ended, UnknownStateError
 from llamaherd.onhost.verbs import find_verb
+from llamaherd.onhost.verification import Inspected
 from llamaherd.pipeline.inspection import state_of
 from roles import ROLES
 from roles.serve.onhost.inspection import SILENT, find_closed, inspect

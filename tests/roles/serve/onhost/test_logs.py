@@ -9,7 +9,7 @@ import pytest
 
 from llamaherd.onhost.server_control import LogsInput
 from llamaherd.onhost.system import FailedError
-from roles.serve.onhost.logs import HIDDEN, MOST_CHARACTERS, show
+from roles.serve.onhost.control import HIDDEN, MOST_CHARACTERS, show_log
 from tests.support.played_host import File, PlayedHost
 
 KEY = "0123456789abcdef"
@@ -54,7 +54,7 @@ def host(text: str = JOURNAL) -> LoggingHost:
 def log(given: LogsInput, text: str = JOURNAL) -> list[str]:
     """Return the lines of a log."""
     made = host(text)
-    show(given, made)
+    show_log(given, made)
     return [line for line in made.log if line]
 
 
@@ -75,7 +75,7 @@ def test_the_lines_of_a_container_have_their_times() -> None:
 @pytest.mark.parametrize("given", [UNIT, CONTAINER])
 def test_a_text_is_found_in_upper_and_lower_case(given: LogsInput) -> None:
     made = host()
-    show(replace(given, grep="out of memory"), made)
+    show_log(replace(given, grep="out of memory"), made)
     assert [line for line in made.log if "Out Of Memory" in line] == made.log[-1:] == made.log
     assert "100000" in made.printed_by, "more is searched than is printed"
 
@@ -83,7 +83,7 @@ def test_a_text_is_found_in_upper_and_lower_case(given: LogsInput) -> None:
 @pytest.mark.parametrize("given", [UNIT, CONTAINER])
 def test_a_log_that_is_followed_begins_with_its_last_lines(given: LogsInput) -> None:
     made = host()
-    show(replace(given, follow=True, grep="model", since=60), made)
+    show_log(replace(given, follow=True, grep="model", since=60), made)
     assert [line for line in made.log if line] == [line for line in made.log if "loading model" in line]
     assert "3" in made.printed_by
     assert f"--since={'@' * given.unit}1795249255" in made.printed_by
@@ -91,17 +91,17 @@ def test_a_log_that_is_followed_begins_with_its_last_lines(given: LogsInput) -> 
 
 def test_the_programs() -> None:
     made = host()
-    show(UNIT, made)
+    show_log(UNIT, made)
     unit = "llama-chat.service"
     assert made.printed_by == ["journalctl", "-q", "--no-pager", "-o", "short-unix", "-u", unit, "-n", "3"]
-    show(CONTAINER, made)
+    show_log(CONTAINER, made)
     assert made.printed_by == ["docker", "logs", "-t", "--tail", "3", "llama-chat"]
 
 
 def test_a_long_line_is_cut_and_a_short_key_hides_no_word() -> None:
     made = host(f"1.0 box a[1]: {'model ' * 1000}")
     made.files["/etc/llamaherd/keys/chat"] = File("model\n")
-    show(UNIT, made)
+    show_log(UNIT, made)
     (line,) = made.log
     assert len(line) == MOST_CHARACTERS + len("1\t")
     assert line.startswith("1\tmodel model")
@@ -110,10 +110,10 @@ def test_a_long_line_is_cut_and_a_short_key_hides_no_word() -> None:
 @pytest.mark.parametrize("given", [UNIT, CONTAINER])
 def test_a_host_without_the_server(given: LogsInput) -> None:
     with pytest.raises(FailedError, match="there is no llama-chat on this host") as error:
-        show(given, LoggingHost({}))
+        show_log(given, LoggingHost({}))
     assert error.value.fix == "`herd up` creates it"
 
 
 def test_a_container_that_was_removed() -> None:
     with pytest.raises(FailedError, match="Docker has no container llama-chat"):
-        show(CONTAINER, host("Error response from daemon: No such container: llama-chat"))
+        show_log(CONTAINER, host("Error response from daemon: No such container: llama-chat"))

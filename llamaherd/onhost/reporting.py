@@ -1,9 +1,10 @@
-"""Find the reason of a failure in the log of an engine or of another program."""
+"""Report on long programs: when their progress is reported, and the line of a log that names why one failed."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 LINES = 200
 """Lines of a log that are searched: the reason is followed by what the engine gave up because of it."""
@@ -47,3 +48,26 @@ def find_reason(lines: Sequence[str]) -> str:
     # Of causes the last: an engine tries again with less before it gives up.
     found = next((each[-1] for each in (causes, errors, given_up) if each), "")
     return " ".join(found.split())[:_MOST]
+
+
+_SOON, _LATER = 20, 300
+
+
+def report_every(seconds: float) -> int:
+    """Return the seconds between two reports of a step that has run for so many seconds."""
+    return 2 if seconds < _SOON else 10 if seconds < _LATER else 30
+
+
+@dataclass
+class Pace:
+    """Decides when a step that began at `began` reports its progress; both times are seconds of one clock."""
+
+    began: float
+    reported: float = 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Return whether to report now. The first report is due two seconds after the step began."""
+        if now - max(self.began, self.reported) < report_every(now - self.began):
+            return False
+        self.reported = now
+        return True
