@@ -16,7 +16,7 @@ from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.layout import LOCKS
 from llamaherd.measure.client.http_client import Failure, Target
-from llamaherd.measure.client.requests import Series, Served, long_text
+from llamaherd.measure.client.requests import MeasurementPart, Series, Served, long_text
 from llamaherd.measure.meter.meter import Obstacle
 from llamaherd.measure.results.result import Condition, Result, Run
 from llamaherd.onhost.reservation import HELD, LimitsInput, MeasurementLockInput
@@ -43,27 +43,12 @@ class WorkloadContext:
     text_of: Callable[[int], str] = approximate_text
 
 
-class Workload(Protocol):
+class Workload(MeasurementPart, Protocol):
     """Runs under some conditions, each by its place among them."""
-
-    @property
-    def name(self) -> str:
-        """The name in messages."""
-        ...
 
     @property
     def one_by_one(self) -> bool:
         """True if runs follow each other: then the host can be inspected for other programs in between."""
-        ...
-
-    @property
-    def conditions(self) -> tuple[Condition, ...]:
-        """The conditions of its cells."""
-        ...
-
-    @property
-    def rule(self) -> str:
-        """The criterion to stop, which is fixed beforehand."""
         ...
 
     def runs(self, context: WorkloadContext) -> Iterator[tuple[int, Run]]:
@@ -175,7 +160,7 @@ class ServerConnection:
         self._connect, self._endpoint = connect, instance.endpoint
         self._who = " ".join(who.split())[:_LETTERS]
         self._shell: Shell | None = None
-        self._said: Iterator[str] = iter(())
+        self._lines: Iterator[str] = iter(())
         self._patience = Patience.within(_LOCK_SECONDS, "taking the lock of measurements")
         self.client: Literal["host", "controller"] = "host" if connect.host == LOCAL else "controller"
 
@@ -213,7 +198,7 @@ class ServerConnection:
         self._shell.hang_up()
         self._patience.renew(_LOCK_SECONDS)
         with suppress(UserError):
-            list(self._said)
+            list(self._lines)
         return forwarding_error(self._connect, self._shell.complaints)
 
     def _key(self) -> str | None:
@@ -225,10 +210,10 @@ class ServerConnection:
     def _keep_others_off(self, shell: Shell) -> None:
         # Kept: its lines are read until the connection ends.
         self._patience.renew(_LOCK_SECONDS)
-        self._said = shell.converse(
+        self._lines = shell.converse(
             "llamaherd.reservation.hold_measurement", MeasurementLockInput(self._who), self._patience
         )
-        if next(self._said, None) == HELD:
+        if next(self._lines, None) == HELD:
             return
         *_, why = ("it does not report why", *shell.complaints)
         raise RemoteError(f"the lock of this host cannot be taken: {why}", f"inspect {LOCKS} there")

@@ -21,7 +21,6 @@ from llamaherd.measure.bench.job import (
     SavedResult,
     ServerConnection,
     ServerProfile,
-    Workload,
 )
 from llamaherd.measure.bench.selection import QUICK_ONLY, Selection
 from llamaherd.measure.bench.series import FEWEST_RUNS, MOST_RUNS, is_narrow
@@ -30,9 +29,9 @@ from llamaherd.measure.client.http_client import Failure, Patience, Target, requ
 from llamaherd.measure.client.requests import (
     LETTERS_A_TOKEN,
     MOST_CACHE_BUSTERS,
+    MeasurementPart,
     Requests,
     RequestSpec,
-    Series,
     SeriesProgress,
     Served,
     ServerFacts,
@@ -444,7 +443,7 @@ class _Measurement:
         facts: ServerFacts,
         warm: WarmUp,
         known: ServerProfile,
-        parts: Sequence[Series | Workload],
+        parts: Sequence[MeasurementPart],
         overruled: tuple[str, ...],
     ) -> Result:
         job = self._job

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -163,26 +163,20 @@ class Selection:
 
     def workloads(self, served: Served) -> tuple[tuple[Workload, ...], tuple[str, ...]]:
         """Return the workloads that the server supports, and notes on the others."""
-        found = [*self._ladder(served), *self._load(served)]
-        workloads = tuple(workload for workload, _ in found if workload is not None)
-        return workloads, tuple(note for _, note in found if note)
-
-    def _ladder(self, served: Served) -> Iterator[tuple[Workload | None, str | None]]:
-        if not self.depths:
-            return
-        ladder, left = fit_ladder(Ladder(self.depths), served.context)
-        if ladder.depths and not served.native:
-            yield (
-                SeparateDepths(ladder.depths),
-                _ANEW,
-            )
-        elif ladder.depths:
-            yield ladder, None
-        yield None, left
-
-    def _load(self, served: Served) -> Iterator[tuple[Workload | None, str | None]]:
+        workloads: list[Workload] = []
+        notes: list[str | None] = []
+        if self.depths:
+            ladder, left_out = fit_ladder(Ladder(self.depths), served.context)
+            if ladder.depths and served.native:
+                workloads.append(ladder)
+            elif ladder.depths:
+                workloads.append(SeparateDepths(ladder.depths))
+                notes.append(_ANEW)
+            notes.append(left_out)
         if self.levels:
-            yield Load(self.levels, suite().prompts[LOAD_KIND]), queue_note(self.levels, served.slots)
+            workloads.append(Load(self.levels, suite().prompts[LOAD_KIND]))
+            notes.append(queue_note(self.levels, served.slots))
+        return tuple(workloads), tuple(filter(None, notes))
 
 
 QUICK_ONLY = Selection()

@@ -29,6 +29,7 @@ from llamaherd.measure.client.http_client import Answer, Failure
 from llamaherd.measure.client.requests import (
     LETTERS_A_TOKEN,
     MOST_CACHE_BUSTERS,
+    MeasurementPart,
     Requests,
     RequestSpec,
     Series,
@@ -340,7 +341,7 @@ def measure_url(
         last=last.conditions if last else (),
     )
     series = make(known)
-    parts: list[Series | Workload] = [*series, *workloads]
+    parts: list[MeasurementPart] = [*series, *workloads]
     rule = "; ".join(f"{part.name}: {part.rule}" for part in parts)
     method = Method(client="controller", seed=known.seed, warm_up=warm.requests, rule=rule)
     conditions = dict.fromkeys(condition for part in parts for condition in part.conditions)

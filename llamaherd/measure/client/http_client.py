@@ -119,10 +119,10 @@ class Reading:
         if "error" in event:
             raise RefusedError(error_text(event) or "it reports an error without a message")
         self._take_figures(event)
-        thought, said = self._take_text(event)
-        if text := thought + said:
+        thought, reply = self._take_text(event)
+        if text := thought + reply:
             if self.on_text:
-                self.on_text(thought, said)
+                self.on_text(thought, reply)
             self.texts.append(text)
             tokens = self.timings.predicted_n if self.timings and "timings" in event else None
             self.pieces.append(Piece(at, len(text), tokens))

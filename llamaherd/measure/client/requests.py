@@ -352,8 +352,8 @@ class SeriesProgress:
     steps: int
 
 
-class Series(Protocol):
-    """Measurements that belong together. The measuring loop fetches a step, runs it, and fetches the next one."""
+class MeasurementPart(Protocol):
+    """Measurements that belong together, under some conditions."""
 
     @property
     def name(self) -> str:
@@ -362,13 +362,17 @@ class Series(Protocol):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """The conditions of its cells; a request refers to a cell by its place here."""
+        """The conditions of its cells; requests and runs refer to a cell by its place here."""
         ...
 
     @property
     def rule(self) -> str:
         """The criterion to stop, which is fixed beforehand."""
         ...
+
+
+class Series(MeasurementPart, Protocol):
+    """Measurements in steps. The measuring loop fetches a step, runs it, and fetches the next one."""
 
     def next_step(self, so_far: SeriesProgress) -> Step | None:
         """Return the next step; None if the series is complete."""
@@ -405,13 +409,13 @@ class Requests:
     model: str
     salts: str
 
-    def send(self, wanted: RequestSpec, seconds_left: float) -> Answer | Failure:
+    def send(self, request: RequestSpec, seconds_left: float) -> Answer | Failure:
         """Send one request, and return its response."""
         most = max(_LEAST, seconds_left + _GRACE)
         return stream_answer(
             self.target,
             self.path,
-            chat_body(self.model, wanted, self.salts),
+            chat_body(self.model, request, self.salts),
             Patience(first=most, silence=_SILENCE, total=most),
         )
 
@@ -420,11 +424,11 @@ class Requests:
 class TaskRequests(Requests):
     """A server of embeddings or rerank: `more` of a request is its body, and the response is one JSON value."""
 
-    def send(self, wanted: RequestSpec, seconds_left: float) -> Answer | Failure:
+    def send(self, request: RequestSpec, seconds_left: float) -> Answer | Failure:
         """Send one request, and return its response: its first piece is all of it."""
         most = max(_LEAST, seconds_left + _GRACE)
         patience = Patience(first=most, silence=_SILENCE, total=most)
-        found = request_json(self.target, self.path, {"model": self.model, **wanted.more}, patience)
+        found = request_json(self.target, self.path, {"model": self.model, **request.more}, patience)
         if isinstance(found, Failure):
             return found
         took = found.total_ms

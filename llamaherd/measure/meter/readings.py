@@ -19,18 +19,20 @@ Count = Annotated[int, Field(ge=0)]
 Few = Annotated[dict[Text, Count], Field(max_length=64)]
 
 
-class MeterRecord(BaseModel):
-    """Base of all lines: frozen and strict, without other keys. `t` is the time."""
+class MeterPart(BaseModel):
+    """Base of lines and their parts: frozen and strict, without other keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class MeterRecord(MeterPart):
+    """Base of all lines. `t` is the time."""
 
     t: Annotated[float, Field(ge=0)]
 
 
-class HostFacts(BaseModel):
+class HostFacts(MeterPart):
     """The machine; empty or None is what it does not report."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     name: Text
     kernel: Text
@@ -44,10 +46,8 @@ class HostFacts(BaseModel):
     ram_bytes: Count | None
 
 
-class ServerFacts(BaseModel):
+class ServerFacts(MeterPart):
     """The measured server: its first process, 0 if it does not run, and when that began, in the kernel's ticks."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     pid: Count
     spec: Text

@@ -95,7 +95,7 @@ def without_empty(table: Table) -> Table:
 
 def cells_table(cells: Sequence[MeasuredCell], caption: str) -> Table:
     """Return a table of cells: a row for each condition."""
-    headings = ["condition", *(f"{each.name}, {each.unit}" if each.unit else each.name for each in METRICS)]
+    headings = ["condition", *(each.heading for each in METRICS)]
     headings += ["together, t/s", "accepted", "power, W", "J/token", "n"]
     rows = []
     for cell in cells:

@@ -166,11 +166,11 @@ def _about(each: FinishedSearch, at: int, trial: TriedCandidate, score: float | 
 
 def _trial_row(each: FinishedSearch, at: int, trial: TriedCandidate, score: float | None) -> tuple[str, ...]:
     aim = each.end.aim
-    told = None if trial.why else aim.score(trial.figures)
+    own = None if trial.why else aim.score(trial.figures)
     return (
         _short(changes(candidate_of(trial.keys), each.end.declared)),
         str(at),
-        aim.shown(told) if told else _why(trial.why),
+        aim.shown(own) if own else _why(trial.why),
         optional(score),
         optional(_DECODE.of(trial)),
         optional(trial.figures.prefill),

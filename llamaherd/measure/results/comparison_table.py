@@ -147,9 +147,8 @@ def _print_rows(rows: Sequence[ComparisonRow], to: Console) -> None:
         cell = "" if row.condition == last else str(row.condition)
         last = row.condition
         verdict = f"[{VERDICT_STYLES[row.judgement.verdict]}]{row.judgement}[/]" if row.judgement else ""
-        name = f"{row.metric.name}, {row.metric.unit}" if row.metric.unit else row.metric.name
         values = (show_estimate(row.a, row.metric), show_estimate(row.b, row.metric), show_ratio(row))
-        table.add_row(printable(cell), name, *values, verdict)
+        table.add_row(printable(cell), row.metric.heading, *values, verdict)
     print_table(table, to)
 
 
@@ -342,8 +341,7 @@ def _table(found: MeasurementOutcome) -> Table:
     for value in found.values:
         cell = "" if value.condition == last else str(value.condition)
         last = value.condition
-        name = f"{value.metric.name}, {value.metric.unit}" if value.metric.unit else value.metric.name
-        words = [printable(cell), name, show_estimate(value.found, value.metric)]
+        words = [printable(cell), value.metric.heading, show_estimate(value.found, value.metric)]
         words += [show_ratio(value.before) if value.before else "", _verdict(value)] if before else []
         table.add_row(*words)
     return table

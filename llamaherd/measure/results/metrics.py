@@ -88,6 +88,11 @@ class Metric:
     between_times: float = 0.0
     timed: bool = True
 
+    @property
+    def heading(self) -> str:
+        """The name with its unit, if it has one."""
+        return f"{self.name}, {self.unit}" if self.unit else self.name
+
     def shown(self, rate: float) -> float:
         """Convert a rate to the metric's unit."""
         return self.scale / rate if self.as_time else rate * self.scale

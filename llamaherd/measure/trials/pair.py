@@ -153,8 +153,7 @@ def to_install(two: Pair, state: HostState) -> tuple[str, ...]:
     """Return the builds and models that B needs with its settings, and the host lacks; nothing if more is missing."""
     if not two.changed or any(each.service not in state.servers.units for each in two.declared):
         return ()
-    part = two.plan_b.model_copy(update={"only": Only(instances=(server_with(two.plan_b, two.b.instance.name).name,))})
-    missing = tuple(missing_on_host(part, state))
+    missing = _missing(two.plan_b, two.b, state)
     return missing if all(each.startswith(("build ", "model ")) for each in missing) else ()
 
 
@@ -164,10 +163,14 @@ def missing_for_trial(two: Pair, state: HostState) -> str | None:
         if each.service not in state.servers.units:
             return f"{each.service} is not on its host yet"
     for plan, arm in ((two.plan_a, two.a), (two.plan_b, two.b)):
-        part = plan.model_copy(update={"only": Only(instances=(server_with(plan, arm.instance.name).name,))})
-        if gone := list(missing_on_host(part, state)):
+        if gone := _missing(plan, arm, state):
             return f"the host has no {', no '.join(gone)}, which {arm.title} needs"
     return None
+
+
+def _missing(plan: Plan, arm: Variant, state: HostState) -> tuple[str, ...]:
+    part = plan.model_copy(update={"only": Only(instances=(server_with(plan, arm.instance.name).name,))})
+    return tuple(missing_on_host(part, state))
 
 
 _LOOKED_AT = 50
@@ -323,16 +326,15 @@ def _result_of_session(result: Result, other: Result | None) -> Result:
 def _cut_off(results: Path, a: Result, b: Result) -> Mapping[VariantName, Path]:
     """Return the journals of an interrupted run of the same comparison, which may have begun only one of them."""
     found: dict[VariantName, Path] = {}
-    series: str | None = None
-    begun: dict[VariantName, Result] = {"A": a, "B": b}
-    for name, each in begun.items():
+    if path := unfinished_journal(results, a.rig, a.instance, lambda other: _same(other, a)):
+        found["A"] = path
+    series = read_result(path).method.series if path else None
 
-        def same(other: Result, each: Result = each, series: str | None = series) -> bool:
-            return _same(other, each) and series in (None, other.method.series)
+    def of_series(other: Result) -> bool:
+        return _same(other, b) and series in (None, other.method.series)
 
-        if path := unfinished_journal(results, each.rig, each.instance, same):
-            found[name] = path
-            series = series or read_result(path).method.series
+    if path := unfinished_journal(results, b.rig, b.instance, of_series):
+        found["B"] = path
     return found
 
 

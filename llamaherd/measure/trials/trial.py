@@ -71,9 +71,7 @@ def trial_port(plan: Plan, name: str) -> int:
 
 def variant_unit(arm: Variant, longest: int) -> TextFile:
     """Render the unit of a tried server: the declared unit under another name, for at most `longest` seconds."""
-    server = arm.instance.server.model_copy(update={"service": arm.service})
-    text = render("bench/arm.service.j2", unit=Written(render_unit(server, arm.instance.spec).text), longest=longest)
-    return TextFile(path=str(BESIDE_UNITS / f"{arm.service}.service"), text=text)
+    return _unit(arm, "bench/arm.service.j2", longest=longest)
 
 
 def program_unit(arm: Variant, runs: Sequence[Sequence[str]], seconds: int) -> TextFile:
@@ -82,13 +80,12 @@ def program_unit(arm: Variant, runs: Sequence[Sequence[str]], seconds: int) -> T
     Each may take some seconds. The unit has the rights and limits of the server, and its own SCRATCH, which is removed
     with the unit.
     """
+    return _unit(arm, "bench/arm-run.service.j2", runs=runs, seconds=seconds)
+
+
+def _unit(arm: Variant, template: str, **values: object) -> TextFile:
     server = arm.instance.server.model_copy(update={"service": arm.service})
-    text = render(
-        "bench/arm-run.service.j2",
-        unit=Written(render_unit(server, arm.instance.spec).text),
-        runs=runs,
-        seconds=seconds,
-    )
+    text = render(template, unit=Written(render_unit(server, arm.instance.spec).text), **values)
     return TextFile(path=str(BESIDE_UNITS / f"{arm.service}.service"), text=text)
 
 
@@ -110,14 +107,9 @@ def server_at_port(server: InstancePlan, name: str, port: int, start_seconds: in
     """
     if server.members:
         return standalone_server(server, name, port, start_seconds)
-    places = {"--host": LISTEN, "--port": str(port)}
-    if missing := next((flag for flag in places if flag not in server.server.arguments[:-1]), None):
+    if missing := next((flag for flag in ("--host", "--port") if flag not in server.server.arguments[:-1]), None):
         raise UserError(f"the arguments of {name} have no `{missing}`", "let `listen` and `port` set it")
-    update = {
-        "arguments": _with_addresses(server.server.arguments, places),
-        "endpoint": server.endpoint.model_copy(update={"listen": LISTEN, "port": port}),
-    }
-    return server.model_copy(update={"server": server.server.model_copy(update=update)})
+    return server.model_copy(update={"server": server.server.model_copy(update=_at_port(server, port))})
 
 
 def standalone_server(group: InstancePlan, name: str, port: int, start_seconds: int | None = None) -> InstancePlan:
@@ -127,9 +119,8 @@ def standalone_server(group: InstancePlan, name: str, port: int, start_seconds: 
     """
     one = next(each for each in instances_of(group) if each.name == name)
     server = one.server.model_copy(
-        update={
-            "arguments": _with_addresses(one.server.arguments, {"--host": LISTEN, "--port": str(port)}),
-            "endpoint": one.endpoint.model_copy(update={"listen": LISTEN, "port": port, "swaps": False}),
+        update=_at_port(one, port, swaps=False)
+        | {
             "folders": tuple(each for each in (one.model_folder, one.draft_folder) if each),
             "start_seconds": start_seconds or one.server.start_seconds,
         }
@@ -138,9 +129,13 @@ def standalone_server(group: InstancePlan, name: str, port: int, start_seconds: 
     return one.model_copy(update={"server": server, "spec": spec, "file": unit, "preset": None})
 
 
-def _with_addresses(arguments: tuple[str, ...], places: dict[str, str]) -> tuple[str, ...]:
-    before = (None, *arguments)
-    return tuple(places.get(flag or "", word) for flag, word in zip(before, arguments, strict=False))
+def _at_port(one: InstancePlan, port: int, **more: object) -> dict[str, object]:
+    """Return the changed fields of a server that listens at this port of its own host; `more` are of its endpoint."""
+    places = {"--host": LISTEN, "--port": str(port)}
+    endpoint = one.endpoint.model_copy(update={"listen": LISTEN, "port": port, **more})
+    before = (None, *one.server.arguments)
+    words = tuple(places.get(flag or "", word) for flag, word in zip(before, one.server.arguments, strict=False))
+    return {"arguments": words, "endpoint": endpoint}
 
 
 def unit_of(plan: Plan, rig: str, name: str) -> InstancePlan:
@@ -319,7 +314,7 @@ class TrialServers(Protocol):
         """Stop the running server."""
         ...
 
-    def ask(self, wanted: RequestSpec, /) -> Answer | Failure:
+    def ask(self, request: RequestSpec, /) -> Answer | Failure:
         """Return one streamed response of the running server."""
         ...
 
@@ -433,12 +428,12 @@ class TrialHost:
         self._tell("stop")
         self._hear("stopped")
 
-    def ask(self, wanted: RequestSpec) -> Answer | Failure:
+    def ask(self, request: RequestSpec) -> Answer | Failure:
         """Return one streamed response of the running server."""
         arm = self._arm
         chat = arm.instance.endpoint.chat_path
         return Requests(self._target, chat, arm.instance.endpoint.models[0], self._cache_buster).send(
-            wanted, _ANSWER_SECONDS
+            request, _ANSWER_SECONDS
         )
 
     def climb(self, depth: int) -> list[Run]:

@@ -313,7 +313,7 @@ class PowerEnd:
     base: int
     levels: tuple[PowerLevel, ...]
     most: int
-    """The chosen limit: by speed, the least that costs hardly any; by energy, the one with the least joules a token."""
+    """The highest limit that may be chosen: what the GPUs have now may be above it."""
 
     @property
     def chosen(self) -> int:
@@ -385,12 +385,13 @@ def power_lines(end: PowerEnd) -> str:
     return yaml.safe_dump({"gpus": {"cards": cards}}, sort_keys=False)
 
 
+def ratio_json(ratio: Ratio | None) -> list[float | None] | None:
+    """Return a ratio with its interval as JSON."""
+    return [ratio.value, ratio.low, ratio.high] if ratio else None
+
+
 def power_json(end: PowerEnd) -> dict[str, Any]:
     """Return the limits as JSON."""
-
-    def interval(ratio: Ratio | None) -> list[float | None] | None:
-        return [ratio.value, ratio.low, ratio.high] if ratio else None
-
     return {
         "base": end.base,
         "proposed": end.proposed,
@@ -401,8 +402,8 @@ def power_json(end: PowerEnd) -> dict[str, Any]:
                 "as_now": each.as_now,
                 "score": each.speed,
                 "joules": each.joules,
-                "beside": interval(each.beside),
-                "saves": interval(each.saves),
+                "beside": ratio_json(each.beside),
+                "saves": ratio_json(each.saves),
             }
             for each in end.levels
         ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,7 +14,6 @@ import yaml
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.gguf.header import BLOCKS
-from llamaherd.measure.statistics import Estimate
 from llamaherd.measure.tune.candidate import (
     KV,
     MODEL,
@@ -35,6 +34,7 @@ from llamaherd.measure.tune.final_measurements import (
     deeper_of,
     power_end,
     power_json,
+    ratio_json,
     ratio_text,
     standings,
     steps,
@@ -67,12 +67,12 @@ class Importance:
     """
 
     key: str
+    share: float | None
     value: Value
     best_with: float
     other: Value
     best_without: float
     alone: float | None
-    share: float | None
 
     @property
     def gain(self) -> float:
@@ -115,7 +115,7 @@ def _importance_of(trials: Outcomes, best: Candidate, key: str, share: float | N
     others = [(score, each[key]) for each, score in _scored(trials) if each[key] != value]
     without, other = max(others, key=lambda pair: pair[0])
     with_it = max(score for each, score in _scored(trials) if each[key] == value)
-    return Importance(key, value, with_it, other, without, _gain_alone(trials, key, value), share)
+    return Importance(key, share, value, with_it, other, without, _gain_alone(trials, key, value))
 
 
 def _gain_alone(trials: Outcomes, key: str, value: Value) -> float | None:
@@ -376,8 +376,8 @@ def result_json(end: SearchResult) -> dict[str, Any]:
             {"number": each.number, "keys": dict(each.keys), "gain": each.gain, "score": each.score}
             for each in end.steps
         ],
-        "importance": [_importance(each) for each in end.importances],
-        "front": [_on_front(each) for each in end.front.candidates],
+        "importance": [asdict(each) for each in end.importances],
+        "front": [{"keys": dict(each.candidate.keys), "figures": dict(each.figures)} for each in end.front.candidates],
         "failed": dict(Counter(each.why for each in end.failed)),
         "failures": [
             {"number": each.number, "keys": dict(each.candidate.keys), "why": each.why, "says": each.says}
@@ -404,11 +404,12 @@ def yaml_of(candidate: Candidate, declared: Candidate) -> str:
 
 
 def _standing(each: Standing) -> dict[str, Any]:
+    found = each.estimate
     return {
         "keys": dict(each.candidate.keys),
         "score": each.score,
-        "interval": _interval(each.estimate),
-        "beside": [each.beside.value, each.beside.low, each.beside.high] if each.beside else None,
+        "interval": [found.low, found.high] if found and not found.too_few else None,
+        "beside": ratio_json(each.beside),
         "verdict": each.judgement.verdict if each.judgement else None,
     }
 
@@ -418,35 +419,14 @@ def _depth(end: SearchResult) -> dict[str, Any]:
     deeper = end.deeper
     if deeper is None:
         return {"left_out": end.shallow} if end.shallow else {}
-    ratio, judgement = deeper.ratio, deeper.judgement
+    judgement = deeper.judgement
     return {
         "tokens": deeper.after.depth,
         "declared": deeper.before.model_dump(mode="json", include=_AT_DEPTH),
         "found": deeper.after.model_dump(mode="json", include=_AT_DEPTH),
-        "beside": [ratio.value, ratio.low, ratio.high] if ratio else None,
+        "beside": ratio_json(deeper.ratio),
         "verdict": judgement.verdict if judgement else None,
     }
-
-
-def _interval(found: Estimate | None) -> list[float] | None:
-    """Return the least and the most that the score may be; None if its rounds do not suffice."""
-    return [found.low, found.high] if found and found.low is not None and found.high is not None else None
-
-
-def _importance(each: Importance) -> dict[str, Any]:
-    return {
-        "key": each.key,
-        "share": each.share,
-        "value": each.value,
-        "best_with": each.best_with,
-        "other": each.other,
-        "best_without": each.best_without,
-        "alone": each.alone,
-    }
-
-
-def _on_front(each: OnFront) -> dict[str, Any]:
-    return {"keys": dict(each.candidate.keys), "figures": dict(each.figures)}
 
 
 MOST = 3
@@ -574,13 +554,12 @@ def _counted(like: Fingerprint) -> Iterable[tuple[str, int]]:
 
 def prior_result_json(each: PriorResult) -> dict[str, Any]:
     """Return a result as JSON."""
-    beside = each.standing.beside
     return {
         "rig": each.rig,
         "instance": each.instance,
         "for": each.aim.purpose,
         "score": each.score,
-        "beside": [beside.value, beside.low, beside.high] if beside else None,
+        "beside": ratio_json(each.standing.beside),
         "keys": dict(each.standing.candidate.keys),
         "on": each.likeness.model_dump(mode="json"),
         "found": each.day,
