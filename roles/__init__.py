@@ -36,5 +36,5 @@ ROLES = (
     serve.ROLE,
     suspend.ROLE,
     chat_page.ROLE,
-    monitoring.ROLE,  # last: what it watches serves by then, and nobody is told of a rig that is being made
+    monitoring.ROLE,  # last: what it watches serves by then, so that no alert fires for a rig that is being set up
 )

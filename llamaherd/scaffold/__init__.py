@@ -100,7 +100,7 @@ _NEAR = 0.03
 
 @dataclass(frozen=True)
 class WrittenGpu:
-    """A GPU as a rig's file has it; what `model` implies is None. `said` is a comment about it."""
+    """A GPU as a rig's file has it; what `model` implies is None. `comment` is about it."""
 
     model: str
     uuid: str | None = None
@@ -139,7 +139,8 @@ def written_gpu(found: FoundGpu) -> WrittenGpu:
     plain = plain_name(found.name) or "unknown"
     model = _known_card(plain, found.memory_mib) or plain
     known = CARDS.get(model)
-    same_memory = known and (found.memory_mib is None or _near(known.memory_mib, found.memory_mib))
+    size = found.memory_mib
+    same_memory = known and (size is None or abs(known.memory_mib - size) <= _NEAR * known.memory_mib)
     return WrittenGpu(
         model=model,
         uuid=found.uuid if re.fullmatch(r"GPU-[0-9A-Za-z-]+", found.uuid) else None,
@@ -173,10 +174,6 @@ def _known_card(plain: str, memory_mib: int | None) -> str | None:
     if memory_mib is not None:
         same.sort(key=lambda name: abs(CARDS[name].memory_mib - memory_mib))
     return same[0] if same else None
-
-
-def _near(one: int, other: int) -> bool:
-    return abs(one - other) <= _NEAR * one
 
 
 def _described(found: FoundGpu) -> str:

@@ -19,18 +19,15 @@ from llamaherd.role.apt import install_changes
 from llamaherd.role.changes import Action, Change, RunVerb, file_differences, file_differs, write_on_host
 from llamaherd.role.preflight import PreflightRow, Refusal, comma_list
 from llamaherd.role.report import Check
-from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
+from llamaherd.role.role import Inspection, Planning, PlanPart, Role, Task, Verified
 from llamaherd.text.numbers import parse_mode, parse_whole, show_size
 from roles.base.onhost import AccountsInput, FolderFound, Found, InspectInput, OpenInput, RepositoryQuery, UserFound
-
-_MAY_NOT_LOG_IN = ("nologin", "false", "")
-
 
 _FOLDERS = (
     *("/etc/llamaherd", "/etc/llamaherd/keys"),
     *("/opt/llamaherd", "/opt/llamaherd/builds", "/opt/llamaherd/libexec", "/var/lib/llamaherd"),
 )
-
+"""Folders whose owner and permissions are verified."""
 
 PACKAGES = frozenset({"ca-certificates", "curl", "python3"})
 """Of the distribution: what our scripts and the fetcher stand on."""
@@ -238,8 +235,7 @@ def _packages(plan: Plan, state: HostState) -> PreflightRow:
 
 def package_changes(plan: Plan, state: HostState) -> list[Change]:
     """Install what is missing from the distribution."""
-    missing = [package for package in plan.packages if package not in state.system.packages]
-    return install_changes(missing)
+    return install_changes(package for package in plan.packages if package not in state.system.packages)
 
 
 def strange_accounts(plan: Plan, state: HostState) -> list[str]:
@@ -256,20 +252,16 @@ def strange_accounts(plan: Plan, state: HostState) -> list[str]:
 
 def strange_folders(state: HostState) -> list[str]:
     """Return folders of ours that are missing, have another mode, or have another owner."""
-
-    def right(path: str, mode: int, owner: str) -> bool:
-        folder = BaseState.of(state).folders.get(path)
-        return folder is not None and folder.mode == mode and owner in ("", folder.owner)
-
-    return [path for path, wanted in OURS.items() if not right(path, *wanted)]
-
-
-def base_changes(plan: Plan, state: HostState) -> list[Change]:
-    """Return the changes of accounts, folders, and the small files that all roles share."""
-    return list(_base(plan, state))
+    folders = BaseState.of(state).folders
+    return [
+        path
+        for path, (mode, owner) in OURS.items()
+        if not (found := folders.get(path)) or found.mode != mode or owner not in ("", found.owner)
+    ]
 
 
-def _base(plan: Plan, state: HostState) -> Iterator[Change]:
+def base_changes(plan: Plan, state: HostState) -> Iterator[Change]:
+    """Yield the changes of accounts, folders, and the small files that all roles share."""
     accounts, folders = strange_accounts(plan, state), strange_folders(state)
     if accounts or folders:
         given = AccountsInput(
@@ -326,11 +318,6 @@ def probes(_: Plan) -> Iterator[Probe]:
     yield Probe("folders", "", ("stat", "-c", "%a %U %n", *_FOLDERS))
 
 
-def judge(judging: Judging) -> Verified:
-    """Return the checks of accounts and folders."""
-    return Verified(checks=tuple(host_checks(judging.plan, judging.answers)))
-
-
 def host_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
     """Yield a check of each: no login as a server, no further rights of it, and keys that only root writes."""
     if ("accounts", "") in answers:
@@ -360,7 +347,7 @@ def _accounts(plan: Plan, output: str, passwords: Sequence[str]) -> Iterator[str
             yield f"{name} has the number of {', '.join(twins)}"
         if parse_whole(users[name][2]) < 1000:
             _, _, _, group, *_, shell = users[name]
-            if shell.rpartition("/")[2] not in _MAY_NOT_LOG_IN:
+            if shell.rpartition("/")[2] not in ("nologin", "false", ""):
                 yield f"{name} can log in ({shell})"
             if name in passwords:
                 yield f"{name} has a password"
@@ -407,6 +394,6 @@ ROLE = Role(
     facts=facts,
     tasks=tasks,
     probes=probes,
-    judge=judge,
+    judge=lambda judging: Verified(tuple(host_checks(judging.plan, judging.answers))),
     describe=describe,
 )

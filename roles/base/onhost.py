@@ -96,13 +96,14 @@ class Found:
 def inspect(given: InspectInput, system: System) -> Found:
     """Inspect the host."""
     users, twins = _accounts(given.users, system)
+    shown = system.run(["ip", "-o", "addr", "show"]).out.splitlines()
     return Found(
         os=_distribution(system),
         arch=(system.read("/proc/sys/kernel/arch") or system.run(["uname", "-m"]).out).strip(),
         systemd=system.entry("/run/systemd/system") is not None,
         wsl=wsl_release(system),
         disk=disk_of(_DATA if system.free(_DATA) is not None else _DATA_PARENT, system),
-        addresses=_addresses(system),
+        addresses=tuple(words[3] for line in shown if len(words := line.split()) > 3),
         listening=tuple(sorted({*_listening(system)})),
         machine=inspect_machine(system, has_gpus=given.has_gpus),
         repositories=dict(_repositories(given.repositories, system)),
@@ -127,11 +128,6 @@ def _distribution(system: System) -> str:
         if equals and re.fullmatch("[A-Z_]+", name):
             found[name] = "".join(shlex.split(value)[:1]) if value.count('"') % 2 == 0 else value
     return "-".join(filter(None, (found["ID"], found.get("VERSION_ID")))) if "ID" in found else ""
-
-
-def _addresses(system: System) -> tuple[str, ...]:
-    lines = system.run(["ip", "-o", "addr", "show"]).out.splitlines()
-    return tuple(words[3] for line in lines if len(words := line.split()) > 3)
 
 
 def _listening(system: System) -> Iterator[int]:

@@ -97,14 +97,14 @@ def command(chat: Chat) -> tuple[str, ...]:
     return ("python3", "-m", "uvicorn", "open_webui.main:app", *where, "--workers", "1")
 
 
-def _values(image: str, chat: Chat, told: dict[str, str], *, trusts: bool) -> dict[str, Any]:
+def _values(image: str, chat: Chat, variables: dict[str, str], *, trusts: bool) -> dict[str, Any]:
     probe = f"import urllib.request; urllib.request.urlopen({chat_url(chat.listen, chat.port)!r}, timeout=8)"
     return {
         "container": CHAT_CONTAINER,
         "image": image,
         "entrypoint": ("/bin/sh", "-c", _START, "open-webui"),
         "command": command(chat),
-        "environment": told,
+        "environment": variables,
         "number": CHAT_USER,
         "port": chat.port,
         "data": CHAT_DATA,
@@ -142,11 +142,6 @@ class ChatState(Found, StatePart):
     """The chat page."""
 
 
-def inspection_input(plan: Plan) -> NoInput | None:
-    """Return what to inspect, also where the fleet has its chat page elsewhere by now."""
-    return NoInput() if plan.of_fleet else None
-
-
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
     """Yield a port that is in use."""
     if plan.chat is None:
@@ -158,17 +153,14 @@ def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
 
 def read_files(plan: ChatPlan) -> tuple[TextFile, ...]:
     """Return the key and the certificate that the page uses at the gateway. Raise UserError."""
-    return tuple(_files(plan))
-
-
-def _files(plan: ChatPlan) -> Iterator[TextFile]:
     try:
-        yield TextFile(path=KEY_FILE, text=read_key(plan.key), mode="0400", owner=plan.number)
+        key = TextFile(path=KEY_FILE, text=read_key(plan.key), mode="0400", owner=plan.number)
     except UnreadableKeyError as error:
         help_ = f"give that user one: `herd users rotate {plan.user}`"
         raise UserError(f"the key of the chat page, of user `{plan.user}`: {error}", help_) from None
-    if plan.root is not None:
-        yield TextFile(path=ROOT_FILE, text=root_in(plan.root.parent).pem, mode="0444")
+    if plan.root is None:
+        return (key,)
+    return key, TextFile(path=ROOT_FILE, text=root_in(plan.root.parent).pem, mode="0444")
 
 
 def chat_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -178,33 +170,32 @@ def chat_changes(plan: Plan, state: HostState) -> list[Change]:
 
 def changes_with(chat: ChatPlan, state: HostState, files: Sequence[TextFile]) -> list[Change]:
     """Return the changes of the page with these files."""
-    seen = ChatState.of(state)
-    reasons = (*_wrong(chat, seen), *file_differences((chat.file, *files), state))
+    found = ChatState.of(state)
+    reasons = (*_wrong(chat, found), *file_differences((chat.file, *files), state))
     if not reasons:
         return []
     (compose,) = written_files([chat.file])
-    given = ApplyInput(
-        image=chat.image, number=chat.number, keys=written_files(files), compose=compose, seconds=SECONDS
-    )
-    action: Action = "restart" if seen.page else "create"
+    given = ApplyInput(chat.image, chat.number, written_files(files), compose, SECONDS)
+    action: Action = "restart" if found.page else "create"
     how = RunVerb("chat_page.apply", given, "starting the chat page")
     return [Change(action, "chat page", CHAT_CONTAINER, reasons, how)]
 
 
-def _wrong(chat: ChatPlan, seen: ChatState) -> Iterator[str]:
+def _wrong(chat: ChatPlan, found: ChatState) -> Iterator[str]:
     """Yield why the container must be created anew."""
-    if seen.page is None:
+    page = found.page
+    if page is None:
         yield "there is no such container"
         return
-    if seen.page.status != "running":
-        yield f"it is {seen.page.status}"
-    elif seen.page.health == "unhealthy":
+    if page.status != "running":
+        yield f"it is {page.status}"
+    elif page.health == "unhealthy":
         yield "it is unhealthy"
-    if seen.page.spec != chat.spec:
-        yield other_settings(seen.page.spec, chat.spec)
-    if seen.untried:
+    if page.spec != chat.spec:
+        yield other_settings(page.spec, chat.spec)
+    if found.untried:
         yield "a run before did not see it healthy"
-    if seen.unsigned:
+    if found.unsigned:
         yield "the secret that signs logins is missing"
 
 
@@ -270,7 +261,8 @@ ROLE = Role(
     plan=plan,
     brings=lambda plan: (plan.chat.file,) if plan.chat else (),
     files=lambda plan: (KEY_FILE, ROOT_FILE) if plan.chat else (),
-    inspection=Inspection("chat_page.inspect", inspection_input, ChatState),
+    # Also where none is declared any more: what an earlier run has left is removed.
+    inspection=Inspection("chat_page.inspect", lambda plan: NoInput() if plan.of_fleet else None, ChatState),
     refusals=refusals,
     leftovers=chat_leftovers,
     tasks=tasks,

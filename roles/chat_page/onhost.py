@@ -50,7 +50,8 @@ def apply(given: ApplyInput, system: System) -> None:
             raise FailedError(message, "see `systemctl status docker`")
         _ensure_image(given.image, system)
         system.folder(str(CHAT), mode=0o700)
-        _ensure_data(given.number, system)
+        data = ["install", "-d", "-m", "0700", "-o", given.number, "-g", given.number, str(CHAT_DATA)]
+        require_success(system.run(data), f"cannot create {CHAT_DATA}")
         if not system.entry(UNTRIED) and system.entry(COMPOSE):
             system.copy(COMPOSE, BEFORE)
         system.write(UNTRIED, "")
@@ -74,12 +75,6 @@ def _ensure_image(image: str, system: System) -> None:
     pulled = pull_image(system, image)
     message = "the image of the chat page cannot be fetched; what ran before still does"
     require_success(pulled, message, f"run `docker pull {image}` on the host to see why")
-
-
-def _ensure_data(number: str, system: System) -> None:
-    """Make the folder of accounts and conversations, for its container alone."""
-    made = system.run(["install", "-d", "-m", "0700", "-o", number, "-g", number, str(CHAT_DATA)])
-    require_success(made, f"cannot create {CHAT_DATA}")
 
 
 def _start(seconds: int, system: System) -> bool:

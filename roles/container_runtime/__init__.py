@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from llamaherd.host.responses import ProbeOutputs, parse_pairs
 from llamaherd.host.state import HostState, StatePart
@@ -35,7 +35,7 @@ from llamaherd.role.changes import (
 )
 from llamaherd.role.preflight import Refusal
 from llamaherd.role.report import Check
-from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
+from llamaherd.role.role import Inspection, Planning, PlanPart, Role, Task, Verified
 from llamaherd.text.numbers import parse_whole
 from roles.container_runtime.onhost import (
     UNDO,
@@ -212,19 +212,7 @@ def _toolkit(rig: Rig, devices: list[str]) -> ContainerToolkitPlan | None:
     )
 
 
-class EngineUnitState(NamedTuple):
-    """A unit of Docker's: whether it may not be started, whether it is up; `enabled` is in systemd's words.
-
-    `needs` are units that it has started before it; none are known of one that is masked.
-    """
-
-    masked: bool
-    active: bool
-    enabled: str
-    needs: Set[str]
-
-
-_NO_UNIT = EngineUnitState(False, False, "", frozenset())
+_NO_UNIT = UnitFound("", "", "", ())
 
 
 @dataclass(frozen=True)
@@ -237,7 +225,7 @@ class DockerState(StatePart):
     """The version of the engine, as (26, 1, 5)."""
     compose: DockerVersion = ()
     """The version of `docker compose`; empty without a version 2."""
-    units: Mapping[str, EngineUnitState] = field(default_factory=dict)
+    units: Mapping[str, UnitFound] = field(default_factory=dict)
     """By name: the units of Docker, of its socket and of containerd."""
     answers: bool = False
     """Whether the daemon responds."""
@@ -267,7 +255,7 @@ class DockerState(StatePart):
     @property
     def active(self) -> bool:
         """Return whether Docker runs."""
-        return self.units.get(_SERVICE, _NO_UNIT).active
+        return self.units.get(_SERVICE, _NO_UNIT).is_active
 
     @property
     def enabled(self) -> bool:
@@ -282,7 +270,8 @@ class DockerState(StatePart):
         return {
             name: unit.enabled
             for name, unit in self.units.items()
-            if unit.masked and (service.masked or (name in service.needs and (unit.active or not service.active)))
+            if unit.is_masked
+            and (service.is_masked or (name in service.needs and (unit.is_active or not service.is_active)))
         }
 
 
@@ -307,7 +296,7 @@ def state_parts(found: Found) -> tuple[DockerState]:
         origin="snap" if found.is_snap else next(iter(engines), ""),
         version=_version(found.daemon.version if found.daemon else found.program),
         compose=max(map(_version, compose or [found.compose])),
-        units={name: _unit(each) for name, each in found.units.items()},
+        units=found.units,
         settings=base64.b64decode(found.settings.text, validate=True) if found.settings else None,
         toolkit={name: version for name, version in found.packages.items() if name in PACKAGES},
         refresh=found.refresh,
@@ -316,19 +305,18 @@ def state_parts(found: Found) -> tuple[DockerState]:
     )
     if found.daemon is None:
         return (docker,)
-    daemon_facts = replace(
-        docker,
-        answers=True,
-        live_restore=found.daemon.live_restore,
-        cdi=found.daemon.cdi,
-        runtimes=frozenset(found.daemon.runtimes),
-        running=found.daemon.running,
+    reported = found.daemon
+    runtimes = frozenset(reported.runtimes)
+    return (
+        replace(
+            docker,
+            answers=True,
+            live_restore=reported.live_restore,
+            cdi=reported.cdi,
+            runtimes=runtimes,
+            running=reported.running,
+        ),
     )
-    return (daemon_facts,)
-
-
-def _unit(found: UnitFound) -> EngineUnitState:
-    return EngineUnitState(found.load == "masked", found.active == "active", found.enabled, frozenset(found.needs))
 
 
 def docker_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -440,11 +428,6 @@ def merged_settings(docker: DockerState) -> bytes:
     return merge(docker.settings, cdi=docker.version < _CDI_BY_DEFAULT or not docker.cdi)
 
 
-def refusals(plan: Plan, state: HostState) -> list[Refusal]:
-    """Return all refusals, in Docker's row."""
-    return [replace(problem, about="Docker") for problem in runtime_refusals(plan, state)]
-
-
 def runtime_refusals(plan: Plan, state: HostState) -> list[Refusal]:
     """Return an unusable Docker of another owner, settings that cannot be read, and containers in the way."""
     if plan.runtime is None:
@@ -458,7 +441,9 @@ def runtime_refusals(plan: Plan, state: HostState) -> list[Refusal]:
         merged_settings(docker)
     except SettingsError as error:
         problems.append(Refusal(str(error), "correct it, or move it away: Docker does not start with such a file"))
-    if not problems and _restarts(docker) and docker.running and not (docker.live_restore or toolkit.restart_docker):
+    # Docker enables CDI only while it starts.
+    must_restart = docker.answers and not docker.cdi and not docker.live_restore
+    if not problems and must_restart and docker.running and not toolkit.restart_docker:
         shown = ", ".join(docker.running[:_SHOWN]) + (" and others" if len(docker.running) > _SHOWN else "")
         problems.append(
             Refusal(
@@ -506,11 +491,6 @@ def _masked(docker: DockerState) -> list[Refusal]:
     return [Refusal(message, f"{' and '.join(ways)}, then `herd up`; servers with `backend: compose` need Docker")]
 
 
-def _restarts(docker: DockerState) -> bool:
-    """Return whether the running daemon must restart: Docker enables CDI only while it starts."""
-    return docker.answers and not docker.cdi
-
-
 def probes(plan: Plan) -> Iterator[Probe]:
     """Yield probes of Docker's daemon and units, and of what describes GPUs to containers."""
     if plan.runtime is None:
@@ -521,11 +501,6 @@ def probes(plan: Plan) -> Iterator[Probe]:
         yield Probe("container toolkit", "", ("nvidia-ctk", "--version"))
         yield Probe("container toolkit", "", ("nvidia-container-cli", "--version"))
         yield Probe("cdi", "", ("sh", "-c", _CDI))
-
-
-def judge(judging: Judging) -> Verified:
-    """Return the checks of Docker, and of GPUs for its containers."""
-    return Verified(checks=tuple(runtime_checks(judging.plan, judging.answers)))
 
 
 def runtime_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
@@ -573,8 +548,8 @@ def _container_toolkit(declared: str | None, output: str) -> Check:
 def _gpus(devices: tuple[str, ...], output: str) -> Check:
     """Return the check of GPUs."""
     # What Docker would give comes from files, which the driver may have left behind.
-    told = parse_pairs(output)
-    described, missing = set(told.get("names", "").split()), told.get("missing", "").split()
+    listed = parse_pairs(output)
+    described, missing = set(listed.get("names", "").split()), listed.get("missing", "").split()
     if lacking := [device for device in devices if device.rpartition("=")[2] not in described]:
         return Check("GPUs", False, f"no CDI file describes {', '.join(lacking)}: `herd up`")
     if missing:
@@ -611,9 +586,9 @@ ROLE = Role(
     brings=lambda plan: (plan.runtime.toolkit.order,) if plan.runtime and plan.runtime.toolkit else (),
     files=lambda plan: (PINNED,) if plan.runtime and plan.runtime.toolkit else (),
     inspection=Inspection("container_runtime.inspect", inspection_input, Found, state_parts),
-    refusals=refusals,
+    refusals=lambda plan, state: [replace(each, about="Docker") for each in runtime_refusals(plan, state)],
     tasks=tasks,
     probes=probes,
-    judge=judge,
+    judge=lambda judging: Verified(tuple(runtime_checks(judging.plan, judging.answers))),
     describe=describe,
 )

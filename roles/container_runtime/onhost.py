@@ -381,12 +381,22 @@ class InspectInput:
 
 @dataclass(frozen=True)
 class UnitFound:
-    """A unit as systemd reports it, and the units that it needs."""
+    """A unit as systemd reports it, and the units that it needs. None are known of one that is masked."""
 
     load: str
     active: str
     enabled: str
     needs: tuple[str, ...]
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether it runs."""
+        return self.active == "active"
+
+    @property
+    def is_masked(self) -> bool:
+        """Return whether it may not be started."""
+        return self.load == "masked"
 
 
 @dataclass(frozen=True)

@@ -244,20 +244,14 @@ def own_compilers(build: BuildPlan) -> set[int]:
 
 def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
     """Yield the row about compilers, if something is built."""
-    if compiled_builds(plan):
-        yield _compilers(plan, state)
-
-
-def _compilers(plan: Plan, state: HostState) -> PreflightRow:
-    newest = {
-        cuda: NEWEST_GCC.get(release(build.cuda) or (0, 0)) for build in compiled_builds(plan) if (cuda := build.cuda)
-    }
+    if not (builds := compiled_builds(plan)):
+        return
+    newest = {cuda: NEWEST_GCC.get(release(cuda) or (0, 0)) for build in builds if (cuda := build.cuda)}
     wanted = [f"up to g++ {gcc} for CUDA {cuda}" for cuda, gcc in sorted(newest.items()) if gcc]
     wanted += [f"g++-{each}" for each in sorted(set().union(*map(own_compilers, plan.builds)))]
     have = ", ".join(f"g++ {version}" for version in sorted(state.system.machine.gcc))
-    return PreflightRow(
-        "compilers", have or ("g++" if "g++" in state.system.packages else "none yet"), "; ".join(wanted)
-    )
+    found = have or ("g++" if "g++" in state.system.packages else "none yet")
+    yield PreflightRow("compilers", found, "; ".join(wanted))
 
 
 def build_changes(build: BuildPlan, state: HostState, store: StorePlan = _NO_LIMITS) -> list[Change]:
@@ -273,11 +267,8 @@ def build_changes(build: BuildPlan, state: HostState, store: StorePlan = _NO_LIM
         return [Change("update", "build", build.id, why, RunVerb("engines.vouch", VouchInput(build.id)))]
     if build.release:
         seconds = transfer_seconds(each.size for each in build.release.archives)
-        how = RunVerb(
-            "engines.install",
-            InstallInput(install_input(build, build.release, store), seconds),
-            f"installing {build.id}",
-        )
+        given = InstallInput(install_input(build, build.release, store), seconds)
+        how = RunVerb("engines.install", given, f"installing {build.id}")
         return [Change("fetch", "engine", build.id, (_WHY_RELEASE.get(stage, str(stage)),), how)]
     changes = []
     archive, sha256 = build.source.local_archive, build.source.sha256
@@ -286,8 +277,7 @@ def build_changes(build: BuildPlan, state: HostState, store: StorePlan = _NO_LIM
         send = SendFile(archive, sha256, (CACHE / "sources" / sha256,))
         why = (f"the host has no source with sha256 {sha256}",)
         changes += [Change("send", "source", archive.name, why, how) for how in (send, admit)]
-    given = BuildInput(compile_input(build), BUILD_SECONDS)
-    how = RunVerb("engines.build", given, f"building {build.id}")
+    how = RunVerb("engines.build", BuildInput(compile_input(build), BUILD_SECONDS), f"building {build.id}")
     return [*changes, Change("build", "engine", build.id, (_WHY.get(stage, str(stage)),), how)]
 
 
@@ -365,12 +355,8 @@ def probes(plan: Plan) -> Iterator[Probe]:
         yield Probe("programs", build.id, hashed, seconds=600)
 
 
-def judge(judging: Judging) -> Verified:
-    """Return the builds that exist."""
-    return Verified(installed=tuple(_installed(judging)))
-
-
-def _installed(judging: Judging) -> Iterator[Installed]:
+def installed_builds(judging: Judging) -> Iterator[Installed]:
+    """Yield the builds that exist."""
     for build in judging.plan.builds:
         if output := build_manifest(build.id, judging.answers):
             version = str(output.get("version", "")).removeprefix("version: ")
@@ -444,6 +430,6 @@ ROLE = Role(
     sends=source_sends,
     tasks=tasks,
     probes=probes,
-    judge=judge,
+    judge=lambda judging: Verified(installed=tuple(installed_builds(judging))),
     describe=describe,
 )

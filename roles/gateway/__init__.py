@@ -19,15 +19,7 @@ from llamaherd.inventory.authority import certificate_of, root_in
 from llamaherd.inventory.schema import LOCAL, Rig
 from llamaherd.inventory.schema import Secret as DeclaredSecret
 from llamaherd.inventory.schema import Task as ServedTask
-from llamaherd.inventory.schema.fleet_file import (
-    Gateway,
-    Monitoring,
-    ServedModel,
-    User,
-    certified,
-    served_task,
-    split_served,
-)
+from llamaherd.inventory.schema.fleet_file import Gateway, Monitoring, ServedModel, certified, served_task, split_served
 from llamaherd.layout import (
     GATEWAY,
     GATEWAY_FIGURES_PORT,
@@ -129,7 +121,15 @@ def plan_gateway(
         models=tuple(
             _in_turn([_plan_model(*each, rig, rigs) for each in sorted(declared.models.items())], declared, rigs)
         ),
-        users=tuple(_user(name, user, declared) for name, user in sorted(declared.users.items())),
+        users=tuple(
+            GatewayUser(
+                name=name,
+                key=user.key,
+                streams=user.streams,
+                models=tuple(sorted(user.models or declared.models)),
+            )
+            for name, user in sorted(declared.users.items())
+        ),
         unit=_unit(rig, declared.port),
         talk=TextFile(path=str(GATEWAY_TALK), text=render("gateway/gateway-talk.py"), mode="0755"),
         figures=_figures(monitoring, rig, rigs) if monitoring and monitoring.watches(rig) else None,
@@ -167,14 +167,8 @@ def _figures(monitoring: Monitoring, here: str, rigs: Mapping[str, Rig]) -> Gate
     watching = rigs.get(monitoring.on)
     if watching is None or watching.rig == here:
         return GatewayFigures(listen="127.0.0.1", port=GATEWAY_FIGURES_PORT)
-    asker = watching.address
-    every = "::" if ":" in asker else "0.0.0.0"
-    return GatewayFigures(listen=every, port=GATEWAY_FIGURES_PORT, asker=asker)
-
-
-def _user(name: str, user: User, declared: Gateway) -> GatewayUser:
-    models = sorted(user.models or declared.models)
-    return GatewayUser(name=name, key=user.key, streams=user.streams, models=tuple(models))
+    every = "::" if ":" in watching.address else "0.0.0.0"
+    return GatewayFigures(listen=every, port=GATEWAY_FIGURES_PORT, asker=watching.address)
 
 
 def _plan_model(name: str, model: ServedModel, here: str, rigs: Mapping[str, Rig]) -> GatewayModel:
@@ -238,7 +232,7 @@ def _unit(rig: str, port: int) -> TextFile:
 _MOST_PEM = 256 << 10
 """Bytes of a certificate with its chain, and of its key."""
 
-_SAYS = {
+_PROGRESS = {
     "restart": "starting the gateway",
     "reload": "reloading the gateway",
     "maps": "updating the users of the gateway",
@@ -329,17 +323,19 @@ def gateway_changes(plan: Plan, state: HostState) -> list[Change]:
 
 def changes_with(plan: GatewayPlan, state: HostState, keys: GatewayKeys) -> list[Change]:
     """Return the changes of the gateway with these keys."""
-    config, people = configuration(plan, keys), list(maps(plan, keys))
+    config, user_maps = configuration(plan, keys), list(maps(plan, keys))
     reloaded = [config, reader(), *waker(plan), *certificate(keys)]
-    private = [*reloaded, *people]
+    private = [*reloaded, *user_maps]
     spec = spec_of(config.text)
     gateway = GatewayState.of(state)
     # It ends its streams.
     restart = restart_reasons(gateway.unit, unit_spec(plan.unit))
     reload = [] if restart else _reload(gateway, spec, reloaded, state)
-    told = [] if restart or reload else _map_reasons(gateway, people, state)
+    update = [] if restart or reload else _map_reasons(gateway, user_maps, state)
     changed = [file for file in (*private, plan.unit, plan.talk) if file_differs(file, state)]
-    reasons = (*dict.fromkeys((*restart, *reload, *told, *file_differences(changed, state), *_unsettled(gateway))),)
+    unsettled = ["the distribution's own haproxy.service runs too, and serves no client"] if gateway.idle_own else []
+    unsettled += unit_problems(gateway.unit)
+    reasons = (*dict.fromkeys((*restart, *reload, *update, *file_differences(changed, state), *unsettled)),)
     if not reasons:
         return []
     how: How = "restart" if restart else "reload" if reload else "maps"
@@ -352,7 +348,7 @@ def changes_with(plan: GatewayPlan, state: HostState, keys: GatewayKeys) -> list
     )
     action: Action = "create" if gateway.unit is None else "restart" if restart else "update"
     name = GATEWAY_UNIT.removesuffix(".service")
-    return [Change(action, "gateway", name, reasons, RunVerb("gateway.apply", given, _SAYS[how]))]
+    return [Change(action, "gateway", name, reasons, RunVerb("gateway.apply", given, _PROGRESS[how]))]
 
 
 def gateway_leftovers(plan: Plan, state: HostState) -> list[Change]:
@@ -370,22 +366,15 @@ def _reload(gateway: GatewayState, spec: str, files: Sequence[TextFile], state: 
     if gateway.running is None:
         return [*why, "it does not report what it has read"]
     running = f"{gateway.running.spec}/{gateway.running.port}"
-    # What has another text says already that it must read anew.
     return why if why or running == spec else [f"it has read {running}, not {spec}"]
 
 
-def _map_reasons(gateway: GatewayState, people: Sequence[TextFile], state: HostState) -> list[str]:
+def _map_reasons(gateway: GatewayState, user_maps: Sequence[TextFile], state: HostState) -> list[str]:
     """Return why HAProxy must update its maps of users."""
-    why = [f"{file.path} has another text" for file in people if text_differs(file, state)]
+    why = [f"{file.path} has another text" for file in user_maps if text_differs(file, state)]
     if gateway.running and not gateway.running.maps_are_read:
         why.append("it has read other users than those of its files")
     return why
-
-
-def _unsettled(gateway: GatewayState) -> list[str]:
-    """Return other differences."""
-    why = ["the distribution's own haproxy.service runs too, and serves no client"] if gateway.idle_own else []
-    return [*why, *unit_problems(gateway.unit)]
 
 
 # $1 is the URL; the root certificate comes on stdin.
@@ -477,11 +466,10 @@ def gateway_checks(made: GatewayPlan, answers: ProbeOutputs, rig: str) -> Iterat
         ("gateway, other paths", "elsewhere", "404"),
     ):
         if section == "elsewhere" and ("gateway elsewhere", "") not in answers:
-            continue  # only somebody with a key is told that there is nothing
+            continue  # without a user's key, the response is another
         found = _status(answers.get((f"gateway {section}", ""), ""))
-        yield Check(
-            what, found == status, f"HTTP {found or 'no answer'}" + ("" if found == status else f", not {status}")
-        )
+        expected = "" if found == status else f", not {status}"
+        yield Check(what, found == status, f"HTTP {found or 'no answer'}{expected}")
     for model in made.models:
         own = {each.name for each in model.servers if service_of(each.name.removeprefix(f"{rig}.")) in stopped}
         paused = bool(own) and own == {each.name for each in model.servers}
@@ -502,7 +490,8 @@ def _answers(model: GatewayModel, output: str | None, *, paused: bool) -> Check:
     name = f"gateway model {model.name}"
     if output is None:
         return Check(name, True, "not queried: no user's key for it is on this machine", doubt=True)
-    status, headers = _status(output), _headers(output)
+    pairs = (line.partition(":") for line in output.split("\n")[1:])
+    status, headers = _status(output), {name.strip().lower(): value.strip() for name, _, value in pairs if value}
     server, fallback = headers.get("x-herd-instance"), headers.get("x-herd-fallback")
     if paused and (fallback or status != "200"):
         instead = f"{fallback} responds in its place" if fallback else "requests fail until then"
@@ -522,11 +511,6 @@ def _status(output: str) -> str:
     """Return the status of a response with these headers."""
     words = output.partition("\n")[0].split()
     return words[1] if len(words) > 1 and words[0].startswith("HTTP/") else ""
-
-
-def _headers(output: str) -> dict[str, str]:
-    pairs = (line.partition(":") for line in output.split("\n")[1:])
-    return {name.strip().lower(): value.strip() for name, _, value in pairs if value}
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:

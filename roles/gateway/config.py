@@ -33,8 +33,6 @@ HEADERS = 64 << 10
 """Bytes for a request's headers, without its body."""
 REWRITE = 8 << 10
 """Bytes for what is added to them."""
-_STICKS = {"session": "session", "user": "user"}
-"""The variable that holds what sticks."""
 
 
 @dataclass(frozen=True)
@@ -126,10 +124,9 @@ def _text(plan: GatewayPlan, keys: GatewayKeys, spec: str) -> Written:
         steps=list(_steps(plan)),
         waker=next((PurePosixPath(file.path).name for file in waker(plan)), None),
         keys=keys.servers,
-        sticks=_STICKS,
         error=_error,
         figures=plan.figures,
-        asked_often=plan.virtual_address is not None,
+        probed_often=plan.virtual_address is not None,
     )
 
 

@@ -47,6 +47,67 @@ from llamaherd.text.numbers import show_size
 from roles.models.onhost import FetchInput, JoinInput, RequestedFile, Shared, ShareInput
 from roles.models.onhost.store import AdmitInput, AdmittedFile, AdmittedModel, Found, InspectInput
 
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "drvfs", "virtiofs", "ceph", "afs"})
+"""Filesystems, by findmnt's names, where owners, locks and renames are another machine's."""
+
+_WATCHER = secrets.token_hex(8)
+"""What this run of `herd up` is called by the hosts where it waits for a fetch."""
+
+
+def plan(planning: Planning) -> PlanPart:
+    """Return the store, and the models that are used. Raise NotLockedError."""
+    rig = planning.rig
+    store = PurePosixPath(rig.store.path)
+    models = tuple(_model(name, rig.models[name], store, planning.lock) for name in sorted(rig.used_models))
+    return PlanPart(fields={"store": _store(rig, planning.rigs), "models": models})
+
+
+def _store(rig: Rig, rigs: Mapping[str, Rig]) -> StorePlan:
+    store = rig.store
+    return StorePlan(
+        path=store.path,
+        sources=tuple(_sources(store, {name: each for name, each in rigs.items() if name != rig.rig})),
+        bandwidth=tuple(BandwidthRule(*each.span, each.limit) for each in store.bandwidth),
+        connections=store.connections,
+    )
+
+
+def _sources(store: Store, rigs: Mapping[str, Rig]) -> Iterator[ModelOrigin]:
+    for origin in store.from_:
+        if origin == HUB:
+            yield FromHub()
+        elif origin.startswith("/"):
+            yield FromFolder(path=origin)
+        elif peer := rigs.get(origin):
+            yield FromNeighbour(
+                name=origin,
+                connect=peer.connect,
+                address=peer.address,
+                port=peer.store.share.port,
+                store=peer.store.path,
+            )
+
+
+def _model(name: str, model: Model, store: PurePosixPath, lock: Lock) -> ModelPlan:
+    if model.file is not None:
+        file = ModelFile(name=model.file.name, sha256=str(model.sha256))
+        folder = store / "local" / file.sha256[:16]
+        return ModelPlan(name=name, folder=str(folder), files=(file,), local=model.file)
+    locked = lock.model(model)
+    if locked is None:
+        raise NotLockedError(f"model `{name}` ({model.hf} at {model.revision}, {model.files})")
+    files = (*locked.shards, *([locked.projector] if locked.projector else []))
+    return ModelPlan(
+        name=name,
+        folder=str(store / locked.repo / locked.commit),
+        files=tuple(ModelFile(name=file.path, sha256=file.sha256, size=file.size) for file in files),
+        mmproj=locked.projector.path if locked.projector else None,
+        url=f"{locked.endpoint}/{locked.repo}/resolve/{locked.commit}",
+        repo=model.hf,
+        revision=model.revision,
+    )
+
+
 _NO_SECRET = "_"
 """The name of the token in a job if the source needs none; no source has this name."""
 
@@ -186,7 +247,7 @@ def fetch_job(
     sources = [(place, place.name if place.token else _NO_SECRET) for place in places]
     return {
         "id": _job_id(plan),
-        "incoming": _incoming(plan),
+        "incoming": f"{plan.store.path}/.incoming",
         "store": plan.store.path,
         "files": [
             {
@@ -213,10 +274,6 @@ def _job_id(plan: Plan) -> str:
     return digest(files, plan.store.model_dump(mode="json"))
 
 
-def _incoming(plan: Plan) -> str:
-    return f"{plan.store.path}/.incoming"
-
-
 def _what(wanted: Sequence[tuple[ModelPlan, ModelFile]]) -> str:
     names = list(dict.fromkeys(model.name for model, _ in wanted))
     size = sum(file.size or 0 for _, file in wanted)
@@ -234,33 +291,30 @@ class SharingError(UserError):
     """A rig shares nothing just now, and reports why."""
 
 
-def share_input(lender: FromNeighbour, wanted: Sequence[str], peer: str, token: str) -> ShareInput:
-    """Return the input that opens a rig's store to a peer with the token.
-
-    `peer` is the name of the file which holds the token on the lender: one for each peer.
-    """
+def share_input(source: FromNeighbour, wanted: Sequence[str], peer: str, token: str) -> ShareInput:
+    """Return the input that opens a rig's store to a peer: the file of its own with the token is named `peer`."""
     return ShareInput(
-        store=lender.store,
+        store=source.store,
         wanted=tuple(wanted),
         peer=peer,
         token=Secret(token),
-        address=lender.address,
-        port=lender.port,
+        address=source.address,
+        port=source.port,
         idle=IDLE_SECONDS,
     )
 
 
-def shared_urls(lender: FromNeighbour, wanted: Sequence[str], shared: Shared) -> dict[str, str]:
+def shared_urls(source: FromNeighbour, wanted: Sequence[str], shared: Shared) -> dict[str, str]:
     """Return the URLs of the shared files, by sha256.
 
     Raise SharingError if the rig shares nothing, and UnexpectedLineError for a file that was not requested.
     """
     if shared.refused:
-        raise SharingError(shared.refused, f"`herd verify {lender.name}` reports the state of that rig")
+        raise SharingError(shared.refused, f"`herd verify {source.name}` reports the state of that rig")
     if unwanted := {*shared.files} - {*wanted}:
         raise UnexpectedLineError(min(unwanted))
-    host = f"[{lender.address}]" if ":" in lender.address else lender.address
-    return {sha256: f"http://{host}:{lender.port}/{sha256}" for sha256 in shared.files}
+    host = f"[{source.address}]" if ":" in source.address else source.address
+    return {sha256: f"http://{host}:{source.port}/{sha256}" for sha256 in shared.files}
 
 
 def file_places(plan: Plan, wanted: Sequence[str], say: Say) -> list[ModelSource]:
@@ -298,79 +352,18 @@ def _mirrored(url: str, repo: str) -> str:
     return f"{endpoint()}{url[at:]}"
 
 
-def _from_peer(lender: FromNeighbour, wanted: Sequence[str], say: Say) -> list[ModelSource]:
+def _from_peer(source: FromNeighbour, wanted: Sequence[str], say: Say) -> list[ModelSource]:
     """Open the store of a rig for a while. A client with the token, which is made here, can read from it."""
     token = secrets.token_hex(32)
     try:
-        given = share_input(lender, wanted, secrets.token_hex(6), token)
-        shared = protocol.query_verb(Remote(lender.connect), "models.share", given, Shared, _SHARE_SECONDS)
-        urls = shared_urls(lender, wanted, shared)
+        given = share_input(source, wanted, secrets.token_hex(6), token)
+        shared = protocol.query_verb(Remote(source.connect), "models.share", given, Shared, _SHARE_SECONDS)
+        urls = shared_urls(source, wanted, shared)
     except (RemoteError, SharingError) as error:
-        say(f"nothing comes from {lender.name}: {error.message}")
+        say(f"nothing comes from {source.name}: {error.message}")
         return []
-    say(f"{lender.name} has {len(urls)} of the {len(wanted)} files")
-    return [ModelSource(lender.name, urls, token)] if urls else []
-
-
-_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "drvfs", "virtiofs", "ceph", "afs"})
-"""Filesystems, by findmnt's names, where owners, locks and renames are another machine's."""
-
-_WATCHER = secrets.token_hex(8)
-"""What this run of `herd up` is called by the hosts where it waits for a fetch."""
-
-
-def plan(planning: Planning) -> PlanPart:
-    """Return the store, and the models that are used. Raise NotLockedError."""
-    rig = planning.rig
-    store = PurePosixPath(rig.store.path)
-    models = tuple(_model(name, rig.models[name], store, planning.lock) for name in sorted(rig.used_models))
-    return PlanPart(fields={"store": _store(rig, planning.rigs), "models": models})
-
-
-def _store(rig: Rig, rigs: Mapping[str, Rig]) -> StorePlan:
-    store = rig.store
-    return StorePlan(
-        path=store.path,
-        sources=tuple(_sources(store, {name: each for name, each in rigs.items() if name != rig.rig})),
-        bandwidth=tuple(BandwidthRule(*each.span, each.limit) for each in store.bandwidth),
-        connections=store.connections,
-    )
-
-
-def _sources(store: Store, rigs: Mapping[str, Rig]) -> Iterator[ModelOrigin]:
-    for origin in store.from_:
-        if origin == HUB:
-            yield FromHub()
-        elif origin.startswith("/"):
-            yield FromFolder(path=origin)
-        elif neighbour := rigs.get(origin):
-            yield FromNeighbour(
-                name=origin,
-                connect=neighbour.connect,
-                address=neighbour.address,
-                port=neighbour.store.share.port,
-                store=neighbour.store.path,
-            )
-
-
-def _model(name: str, model: Model, store: PurePosixPath, lock: Lock) -> ModelPlan:
-    if model.file is not None:
-        file = ModelFile(name=model.file.name, sha256=str(model.sha256))
-        folder = store / "local" / file.sha256[:16]
-        return ModelPlan(name=name, folder=str(folder), files=(file,), local=model.file)
-    locked = lock.model(model)
-    if locked is None:
-        raise NotLockedError(f"model `{name}` ({model.hf} at {model.revision}, {model.files})")
-    files = (*locked.shards, *([locked.projector] if locked.projector else []))
-    return ModelPlan(
-        name=name,
-        folder=str(store / locked.repo / locked.commit),
-        files=tuple(ModelFile(name=file.path, sha256=file.sha256, size=file.size) for file in files),
-        mmproj=locked.projector.path if locked.projector else None,
-        url=f"{locked.endpoint}/{locked.repo}/resolve/{locked.commit}",
-        repo=model.hf,
-        revision=model.revision,
-    )
+    say(f"{source.name} has {len(urls)} of the {len(wanted)} files")
+    return [ModelSource(source.name, urls, token)] if urls else []
 
 
 def inspection_input(plan: Plan) -> InspectInput:
@@ -393,63 +386,37 @@ def state_parts(found: Found) -> tuple[ModelsState, StoreState]:
     return models, StoreState(found.store, found.incoming, found.fetch)
 
 
-def refusals(plan: Plan, state: HostState) -> list[Refusal]:
-    """Return problems of the store's filesystem."""
-    disk = StoreState.of(state).disk
-    waits = any(plan.store.path in each.server.mounts for each in plan.instances)
-    if disk and waits and disk.mount == "/":
-        return [
-            Refusal(
-                f"{plan.store.path} must be on a mounted disk, and is on the host's own",
-                f"mount the disk (`findmnt -T {plan.store.path}` shows what is there), or leave out `mount: true`",
-                disk_row(disk.folder),
-            )
-        ]
+def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
+    """Yield the problem of the store's filesystem, if it has one."""
+    path, disk = plan.store.path, StoreState.of(state).disk
+    if disk is None:
+        return
+    row = disk_row(disk.folder)
+    waits = any(path in each.server.mounts for each in plan.instances)
     # A store that contains all that is planned may well be read-only.
-    if disk is None or not any(missing_files(model, state) for model in plan.models):
-        return []
-    if disk.kind in _NETWORK:
-        return [
-            Refusal(
-                f"{plan.store.path} is on another machine ({disk.kind}): servers map models into memory",
-                "keep them on a disk of this host (`store: path:`), and name that folder in `store: from:`",
-                disk_row(disk.folder),
-            )
-        ]
-    if not disk.writable:
-        return [
-            Refusal(
-                f"{plan.store.path} is on a filesystem that is mounted read-only",
-                f"see why with `findmnt -T {disk.folder}` and `dmesg`; `mount -o remount,rw` if it was meant so",
-                disk_row(disk.folder),
-            )
-        ]
-    return []
+    lacks_files = any(missing_files(model, state) for model in plan.models)
+    if waits and disk.mount == "/":
+        help_ = f"mount the disk (`findmnt -T {path}` shows what is there), or leave out `mount: true`"
+        yield Refusal(f"{path} must be on a mounted disk, and is on the host's own", help_, row)
+    elif lacks_files and disk.kind in _NETWORK:
+        help_ = "keep them on a disk of this host (`store: path:`), and name that folder in `store: from:`"
+        yield Refusal(f"{path} is on another machine ({disk.kind}): servers map models into memory", help_, row)
+    elif lacks_files and not disk.writable:
+        help_ = f"see why with `findmnt -T {disk.folder}` and `dmesg`; `mount -o remount,rw` if it was meant so"
+        yield Refusal(f"{path} is on a filesystem that is mounted read-only", help_, row)
 
 
 def needs(plan: Plan, state: HostState, local_sizes: Mapping[str, int]) -> list[DiskNeed]:
     """Return the room that missing files take. `local_sizes`: bytes of the controller's files, by sha256."""
-    disk = StoreState.of(state).disk
-    if disk is None:
+    store = StoreState.of(state)
+    if store.disk is None:
         return []
-    return [
-        DiskNeed(
-            disk.folder,
-            disk.free,
-            disk.device,
-            _missing_bytes(plan, state, local_sizes),
-        )
-    ]
-
-
-def _missing_bytes(plan: Plan, state: HostState, local_sizes: Mapping[str, int]) -> int:
     missing = {file.sha256: file for model in plan.models for file in missing_files(model, state)}
     need = 0
     for sha256, file in missing.items():
         size = file.size if file.size is not None else local_sizes.get(sha256, 0)
-        here = StoreState.of(state).incoming.get(sha256, StoreState.of(state).incoming.get(f"{sha256}.part", 0))
-        need += max(0, size - here)
-    return need
+        need += max(0, size - store.incoming.get(sha256, store.incoming.get(f"{sha256}.part", 0)))
+    return [DiskNeed(store.disk.folder, store.disk.free, store.disk.device, need)]
 
 
 def probes(plan: Plan) -> Iterator[Probe]:
@@ -462,26 +429,27 @@ def probes(plan: Plan) -> Iterator[Probe]:
 def judge(judging: Judging) -> Verified:
     """Return the files in the store."""
     there = [(model, stored_files(model.folder, judging.answers)) for model in judging.plan.models]
-    return Verified(
-        installed=tuple(
-            Installed(f"model {model.name} ({show_size(sum(files.values()))})", model.folder)
-            for model, files in there
-            if files
-        )
+    installed = (
+        Installed(f"model {model.name} ({show_size(sum(files.values()))})", model.folder)
+        for model, files in there
+        if files
     )
+    return Verified(installed=tuple(installed))
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
     """Return the store, and its models."""
-    return (
-        [*_store_lines(plan.store), *(line for model in plan.models for line in _model_lines(model))]
-        if plan.models
-        else []
-    )
+    if not plan.models:
+        return []
+    return [*_store_lines(plan.store), *(line for model in plan.models for line in _model_lines(model))]
 
 
 def _store_lines(store: StorePlan) -> list[str]:
-    limits = [f"{show_size(rule.bytes_per_second)}/s {_hours(rule)}" for rule in store.bandwidth]
+    limits = [
+        f"{show_size(rule.bytes_per_second)}/s "
+        + ("always" if rule.begin == rule.end else f"from {rule.begin} to {rule.end}")
+        for rule in store.bandwidth
+    ]
     limited = f", at most {', '.join(limits)}" if limits else ""
     return [
         f"  store      {store.path}",
@@ -498,10 +466,6 @@ def _origin(origin: ModelOrigin) -> str:
             return origin.path
         case FromHub():
             return "hub"
-
-
-def _hours(rule: BandwidthRule) -> str:
-    return "always" if rule.begin == rule.end else f"from {rule.begin} to {rule.end}"
 
 
 def _model_lines(model: ModelPlan) -> list[str]:

@@ -26,7 +26,7 @@ from llamaherd.layout import (
     PROMETHEUS_UNIT,
 )
 from llamaherd.onhost.verification import Probe
-from llamaherd.plan import Estimate, ExporterPlan, FiguresPlan, MonitoringPlan, Plan, TextFile, WatcherPlan
+from llamaherd.plan import Estimate, FiguresPlan, MonitoringPlan, Plan, TextFile, WatcherPlan
 from llamaherd.role.changes import (
     Action,
     Change,
@@ -49,7 +49,7 @@ from roles.monitoring.onhost import (
     RemoveInput,
     WatcherInput,
 )
-from roles.monitoring.plan import key_files, own, plan
+from roles.monitoring.plan import key_files, plan
 from roles.monitoring.rules import down_expression
 
 if TYPE_CHECKING:
@@ -79,24 +79,18 @@ def measured(folder: Path, rigs: Mapping[str, Rig], fleet: FleetFile) -> dict[st
     """Return tokens a second of each server by its newest result with enough runs, by `RIG.INSTANCE`."""
     if fleet.monitoring is None:
         return {}
-    from llamaherd.measure.results.store import results_folder
-
-    watched = {name: rig for name, rig in rigs.items() if fleet.monitoring.watches(name)}
-    return dict(_speeds(results_folder(folder), watched))
-
-
-def _speeds(results: Path, rigs: Mapping[str, Rig]) -> Iterator[tuple[str, float]]:
     # Reading results takes modules that most fleets do without.
     from llamaherd.measure.results.comparison import slowest_decode
-    from llamaherd.measure.results.store import last_result
+    from llamaherd.measure.results.store import last_result, results_folder
 
+    results, speeds = results_folder(folder), {}
     for rig_name, rig in sorted(rigs.items()):
-        for name, instance in sorted(rig.instances.items()):
+        for name, instance in sorted(rig.instances.items()) if fleet.monitoring.watches(rig_name) else ():
             # A result with too few runs takes no floor away, and makes none.
             found = last_result(results, rig_name, name, wanted=lambda each: slowest_decode(each) is not None)
-            speed = slowest_decode(found) if found and _counts(found, instance, rig) else None
-            if speed:
-                yield f"{rig_name}.{name}", speed
+            if found and _counts(found, instance, rig) and (speed := slowest_decode(found)):
+                speeds[f"{rig_name}.{name}"] = speed
+    return speeds
 
 
 def _counts(found: Result, instance: Instance, rig: Rig) -> bool:
@@ -109,12 +103,12 @@ def _counts(found: Result, instance: Instance, rig: Rig) -> bool:
 
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
     """Yield a port in use by another program than ours or the distribution's original one."""
-    seen = MonitoringState.of(state)
+    found = MonitoringState.of(state)
     for unit in plan.monitoring.units if plan.monitoring else ():
         name = unit.name
         port, package = _PORTS.get(name, PROMETHEUS_PORT), DISTRIBUTIONS[name]
-        ours = name in seen.units and seen.units[name].active == "active"
-        if is_port_taken(port, plan, state) and not ours and package not in seen.idle:
+        ours = name in found.units and found.units[name].active == "active"
+        if is_port_taken(port, plan, state) and not ours and package not in found.idle:
             yield Refusal(
                 f"port {port} of {package} is taken by something else",
                 f"`ss -ltnp 'sport = :{port}'` shows the program; if it is the distribution's {package}, run "
@@ -127,8 +121,7 @@ def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
     """Yield which units run."""
     if plan.monitoring and plan.monitoring.units:
         running = [name for name, unit in MonitoringState.of(state).units.items() if unit.active == "active"]
-        wanted = [unit.name for unit in plan.monitoring.units]
-        yield PreflightRow("monitoring", f"{len(running)} units run", f"{len(wanted)} units")
+        yield PreflightRow("monitoring", f"{len(running)} units run", f"{len(plan.monitoring.units)} units")
 
 
 def key_places(watcher: WatcherPlan) -> Iterator[tuple[str, Secret, str]]:
@@ -154,25 +147,23 @@ def read_keys(watcher: WatcherPlan) -> dict[str, str]:
 def exporter_changes(plan: Plan, state: HostState) -> list[Change]:
     """Apply the planned exporter."""
     exporter = plan.monitoring.exporter if plan.monitoring else None
-    return list(_exporter(exporter, state)) if exporter else []
-
-
-def _exporter(exporter: ExporterPlan, state: HostState) -> Iterator[Change]:
-    seen = MonitoringState.of(state)
-    restart = _restart(exporter.unit, seen)
-    figures = exporter.figures
-    unsettled = [*_unsettled(exporter.unit, seen, state), *(_of_figures(figures, seen, state) if figures else ())]
-    if restart or unsettled:
-        given = ExporterInput(
-            files=written_files([exporter.unit, *(figures.files if figures else ())]),
-            restart=bool(restart),
-            timer=figures is not None,
-            data=exporter.told,
-            idle=_idle([exporter.unit], seen),
-        )
-        how = RunVerb("monitoring.apply_exporter", given, "starting the exporter of this host")
-        action, why = _action([exporter.unit], bool(restart), seen), _once(restart, unsettled)
-        yield Change(action, "exporter", EXPORTER_UNIT.removesuffix(".service"), why, how)
+    if exporter is None:
+        return []
+    found, figures = MonitoringState.of(state), exporter.figures
+    restart = _restart(exporter.unit, found)
+    unsettled = [*_unsettled(exporter.unit, found, state), *(_of_figures(figures, found, state) if figures else ())]
+    if not restart and not unsettled:
+        return []
+    given = ExporterInput(
+        files=written_files([exporter.unit, *(figures.files if figures else ())]),
+        restart=bool(restart),
+        timer=figures is not None,
+        data=exporter.told,
+        idle=_idle([exporter.unit], found),
+    )
+    how = RunVerb("monitoring.apply_exporter", given, "starting the exporter of this host")
+    action, why = _action([exporter.unit], bool(restart), found), _once(restart, unsettled)
+    return [Change(action, "exporter", EXPORTER_UNIT.removesuffix(".service"), why, how)]
 
 
 def watcher_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -183,28 +174,33 @@ def watcher_changes(plan: Plan, state: HostState) -> list[Change]:
 
 def changes_with(watcher: WatcherPlan, state: HostState, keys: Mapping[str, str]) -> list[Change]:
     """Return the changes of the watching rig with these keys, by the names of their files."""
-    seen = MonitoringState.of(state)
+    found = MonitoringState.of(state)
     secret = list(key_files(keys))
     private = [*watcher.files, *secret]
     prometheus, alertmanager = watcher.units
-    begin, tell = _restart(prometheus, seen), _restart(alertmanager, seen)
-    read = [] if begin else _reload(watcher, seen, state)
-    unsettled = [why for unit in watcher.units for why in _unsettled(unit, seen, state)]
-    reasons = _once(begin, tell, read, file_differences(private, state), unsettled)
+    prometheus_restarts, alertmanager_restarts = _restart(prometheus, found), _restart(alertmanager, found)
+    read = [] if prometheus_restarts else _reload(watcher, found, state)
+    unsettled = [why for unit in watcher.units for why in _unsettled(unit, found, state)]
+    reasons = _once(prometheus_restarts, alertmanager_restarts, read, file_differences(private, state), unsettled)
     if not reasons:
         return []
     given = WatcherInput(
         files=written_files(private),
         keys=tuple(file.path for file in secret),
         units=written_files(watcher.units),
-        restart=tuple(unit for unit, why in ((PROMETHEUS_UNIT, begin), (ALERTMANAGER_UNIT, tell)) if why),
+        restart=tuple(
+            unit
+            for unit, why in ((PROMETHEUS_UNIT, prometheus_restarts), (ALERTMANAGER_UNIT, alertmanager_restarts))
+            if why
+        ),
         reload=bool(read),
         spec=watcher.spec,
-        idle=_idle(watcher.units, seen),
+        idle=_idle(watcher.units, found),
     )
-    action = _action(watcher.units, bool(begin or tell), seen)
-    says = "starting what watches the fleet" if begin or tell else "telling Prometheus what to watch"
-    how = RunVerb("monitoring.apply", given, says)
+    restarts = bool(prometheus_restarts or alertmanager_restarts)
+    action = _action(watcher.units, restarts, found)
+    progress = "starting what watches the fleet" if restarts else "telling Prometheus what to watch"
+    how = RunVerb("monitoring.apply", given, progress)
     return [Change(action, "monitoring", PROMETHEUS_UNIT.removesuffix(".service"), reasons, how)]
 
 
@@ -212,39 +208,39 @@ def leftovers(plan: Plan, state: HostState) -> Iterator[Change]:
     """Take away what is not to be here any more. What Prometheus remembers stays."""
     if plan.monitoring is None:
         return
-    wanted = {file.name for file in plan.monitoring.brought}
-    there = MonitoringState.of(state).units
-    gone = [name for name in UNITS_OF_OURS if name in there and name not in wanted]
+    planned = {file.name for file in plan.monitoring.brought}
+    found = MonitoringState.of(state).units
+    gone = [name for name in UNITS_OF_OURS if name in found and name not in planned]
     if gone:
         why = ("it is not to be on this rig any more",)
         how = RunVerb("monitoring.remove", RemoveInput(tuple(gone)), "ending what watches")
         yield Change("remove", "monitoring", ", ".join(gone), why, how)
 
 
-def _restart(unit: TextFile, seen: MonitoringState) -> list[str]:
+def _restart(unit: TextFile, found: MonitoringState) -> list[str]:
     """Return why a process must restart."""
-    name, wanted = unit.name, unit_spec(unit)
-    have = seen.units.get(name)
+    name, planned = unit.name, unit_spec(unit)
+    have = found.units.get(name)
     if have is None:
         return [f"there is no {name}"]
     if have.active != "active":
         return [f"{name} is {have.active}"]
-    return [] if have.spec == wanted else [f"{name} runs by spec {have.spec or 'of nothing'}, not {wanted}"]
+    return [] if have.spec == planned else [f"{name} runs by spec {have.spec or 'of nothing'}, not {planned}"]
 
 
-def _reload(watcher: WatcherPlan, seen: MonitoringState, state: HostState) -> list[str]:
+def _reload(watcher: WatcherPlan, found: MonitoringState, state: HostState) -> list[str]:
     """Return why Prometheus must reload. Alertmanager restarts for that, by its unit."""
     why = [f"{file.path} has another text" for file in watcher.files[:2] if text_differs(file, state)]
-    if seen.read != watcher.spec:
-        why.append(f"Prometheus has read {seen.read or 'no known configuration'}, not {watcher.spec}")
+    if found.read != watcher.spec:
+        why.append(f"Prometheus has read {found.read or 'no known configuration'}, not {watcher.spec}")
     return why
 
 
-def _unsettled(unit: TextFile, seen: MonitoringState, state: HostState) -> list[str]:
+def _unsettled(unit: TextFile, found: MonitoringState, state: HostState) -> list[str]:
     """Return other problems of a unit."""
     name = unit.name
-    have, package = seen.units.get(name), DISTRIBUTIONS[name]
-    why = [f"the distribution's own {package}.service also runs"] if package in seen.idle else []
+    have, package = found.units.get(name), DISTRIBUTIONS[name]
+    why = [f"the distribution's own {package}.service also runs"] if package in found.idle else []
     why += filter(None, [file_difference(unit, state)])
     if have and have.enabled != "enabled":
         why.append(f"{name} is {have.enabled or 'not enabled'}")
@@ -253,11 +249,11 @@ def _unsettled(unit: TextFile, seen: MonitoringState, state: HostState) -> list[
     return why
 
 
-def _of_figures(figures: FiguresPlan, seen: MonitoringState, state: HostState) -> list[str]:
+def _of_figures(figures: FiguresPlan, found: MonitoringState, state: HostState) -> list[str]:
     """Return why the timer of further metrics differs."""
     # It starts anew each time, so that nothing old runs.
     why = [*file_differences(figures.files, state)]
-    have = seen.units.get(FIGURES_TIMER)
+    have = found.units.get(FIGURES_TIMER)
     if have is None or have.active != "active":
         why.append(f"{FIGURES_TIMER} is {have.active if have else 'not there'}")
     elif have.enabled != "enabled" or have.needs_reload:
@@ -265,14 +261,14 @@ def _of_figures(figures: FiguresPlan, seen: MonitoringState, state: HostState) -
     return why
 
 
-def _idle(units: Sequence[TextFile], seen: MonitoringState) -> tuple[str, ...]:
+def _idle(units: Sequence[TextFile], found: MonitoringState) -> tuple[str, ...]:
     """Return units of the distribution that are to end."""
     packages = (DISTRIBUTIONS[unit.name] for unit in units)
-    return tuple(f"{package}.service" for package in packages if package in seen.idle)
+    return tuple(f"{package}.service" for package in packages if package in found.idle)
 
 
-def _action(units: Sequence[TextFile], restart: bool, seen: MonitoringState) -> Action:
-    if any(unit.name not in seen.units for unit in units):
+def _action(units: Sequence[TextFile], restart: bool, found: MonitoringState) -> Action:
+    if any(unit.name not in found.units for unit in units):
         return "create"
     return "restart" if restart else "update"
 
@@ -314,17 +310,13 @@ def monitoring_checks(made: MonitoringPlan, answers: ProbeOutputs) -> Iterator[C
     if made.exporter:
         metrics = answers.get(("monitoring exporter", ""), "")
         count = len(re.findall("^node_", metrics, re.MULTILINE))
-        yield Check(
-            "figures of the host", count > 0, f"{count} are exported" if count else "none are exported: `herd up`"
-        )
-    if made.exporter and made.exporter.figures:
-        exported = "\nllamaherd_figures_seconds " in f"\n{answers.get(('monitoring exporter', ''), '')}"
-        why = "see `systemctl status llamaherd-figures` there"
-        yield Check(
-            "further figures",
-            exported,
-            "those of GPUs or a certificate are exported" if exported else f"none are exported: {why}",
-        )
+        detail = f"{count} are exported" if count else "none are exported: `herd up`"
+        yield Check("figures of the host", count > 0, detail)
+        if made.exporter.figures:
+            exported = "\nllamaherd_figures_seconds " in f"\n{metrics}"
+            lacking = "none are exported: see `systemctl status llamaherd-figures` there"
+            detail = "those of GPUs or a certificate are exported" if exported else lacking
+            yield Check("further figures", exported, detail)
     if made.watcher:
         yield from _watcher(made.watcher, answers)
 
@@ -351,8 +343,8 @@ def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:
         return
     lines = []
     if made.exporter:
-        who = f", for {made.exporter.asker} alone" if made.exporter.asker else ""
-        lines.append(f"figures of this host on {made.exporter.listen}:{EXPORTER_PORT}{who}")
+        client = f", for {made.exporter.asker} alone" if made.exporter.asker else ""
+        lines.append(f"figures of this host on {made.exporter.listen}:{EXPORTER_PORT}{client}")
     if made.watcher:
         hosts, servers = made.watcher.hosts, made.watcher.servers
         lines.append(f"Prometheus watches hosts: {', '.join(each.rig for each in hosts)}")
@@ -376,7 +368,7 @@ def _texts(plan: Plan) -> tuple[TextFile, ...]:
 def _files(plan: Plan) -> Iterator[str]:
     yield from (file.path for file in _texts(plan))
     if plan.monitoring and plan.monitoring.watcher:
-        yield from (own(f"keys/{name}", "").path for name, _, _ in key_places(plan.monitoring.watcher))
+        yield from (f"{MONITORING}/keys/{name}" for name, _, _ in key_places(plan.monitoring.watcher))
 
 
 ROLE = Role(

@@ -87,7 +87,7 @@ def prometheus(rig: str, hosts: Sequence[MonitoredHost], servers: Sequence[Monit
 
 
 def rules(
-    rig: str, hosts: Sequence[MonitoredHost], servers: Sequence[MonitoredServer], asked: TextFile, *, drift: bool
+    rig: str, hosts: Sequence[MonitoredHost], servers: Sequence[MonitoredServer], config: TextFile, *, drift: bool
 ) -> tuple[TextFile, str]:
     """Return the rules, and a hash of all that Prometheus reads: a rule contains it, and its API returns it."""
     # `drift`: there are alerts about that, too.
@@ -100,7 +100,7 @@ def rules(
         *asleep_recordings(hosts, servers),
     )
     alerts = alerts_of(servers, wakes=any(host.wakes for host in hosts))
-    spec = digest(_rules(rig, "", recordings, alerts), asked.text)
+    spec = digest(_rules(rig, "", recordings, alerts), config.text)
     return own(RULES, _rules(rig, spec, recordings, alerts)), spec
 
 
@@ -176,19 +176,19 @@ def address_of(rig: Rig, here: str) -> str:
 def _exporter(declared: Monitoring, here: str, rigs: Mapping[str, Rig], *, secure: bool) -> ExporterPlan:
     """Return the exporter: on the watching rig for its own host alone; elsewhere that rig's address has access."""
     alone = here == declared.on
-    asker = None if alone or declared.on not in rigs else address_of(rigs[declared.on], here)
+    asker = None if alone or declared.on not in rigs else rigs[declared.on].address
     listen = _LOOPBACK if alone else ""
-    figures, told = _figures(rigs[here], secure=secure), alone and declared.drift
+    figures, has_drift = _figures(rigs[here], secure=secure), alone and declared.drift
     text = render(
         "monitoring/exporter.service.j2",
         rig=here,
         user=EXPORTER_USER,
         listen=f"{listen}:{EXPORTER_PORT}",
         asker=asker,
-        figures=FIGURES_DATA if figures or told else None,
+        figures=FIGURES_DATA if figures or has_drift else None,
     )
     unit = unit_file(EXPORTER_UNIT, text, "")
-    return ExporterPlan(listen=listen or "0.0.0.0", asker=asker, unit=unit, figures=figures, told=told)
+    return ExporterPlan(listen=listen or "0.0.0.0", asker=asker, unit=unit, figures=figures, told=has_drift)
 
 
 def _figures(rig: Rig, *, secure: bool) -> FiguresPlan | None:
@@ -212,15 +212,15 @@ def _watcher(
     here, alerts = declared.on, declared.alerts
     hosts = tuple(_host(rig, here, gateway=rig.rig in gateways) for rig in watched.values())
     servers = tuple(each for rig in watched.values() for each in _servers(rig, here, measured))
-    asked, told = prometheus(here, hosts, servers), alertmanager(here, alerts)
-    ruled, spec = rules(here, hosts, servers, asked, drift=declared.drift)
+    config, alerting = prometheus(here, hosts, servers), alertmanager(here, alerts)
+    rules_file, spec = rules(here, hosts, servers, config, drift=declared.drift)
     return WatcherPlan(
         hosts=hosts,
         servers=servers,
-        keys=tuple(_alert_keys(alerts)),
+        keys=tuple(AlertKey(way=way, key=key) for way, key in sorted(alerts.keys.items())),
         spec=spec,
-        files=(asked, ruled, told),
-        units=_units(here, declared.retention, told),
+        files=(config, rules_file, alerting),
+        units=_units(here, declared.retention, alerting),
     )
 
 
@@ -243,10 +243,6 @@ def _host(rig: Rig, here: str, *, gateway: bool) -> MonitoredHost:
 def _label(at: str) -> str:
     """Return the label that identifies a GPU in metrics."""
     return "gpu" if at.startswith("GPU-") else "pci" if ":" in at else "index"
-
-
-def _alert_keys(alerts: Alerts) -> Iterator[AlertKey]:
-    yield from (AlertKey(way=way, key=key) for way, key in sorted(alerts.keys.items()))
 
 
 def _servers(rig: Rig, here: str, measured: Mapping[str, float]) -> Iterator[MonitoredServer]:
@@ -272,10 +268,10 @@ def _servers(rig: Rig, here: str, measured: Mapping[str, float]) -> Iterator[Mon
         )
 
 
-def _units(rig: str, retention: int, told: TextFile) -> tuple[TextFile, TextFile]:
+def _units(rig: str, retention: int, alerting: TextFile) -> tuple[TextFile, TextFile]:
     """Return the units."""
     # Alertmanager reads its configuration when it starts, which takes no time: its unit hangs on that, too.
-    watching = render(
+    prometheus_text = render(
         "monitoring/prometheus.service.j2",
         rig=rig,
         user=MONITORING_USER,
@@ -284,7 +280,7 @@ def _units(rig: str, retention: int, told: TextFile) -> tuple[TextFile, TextFile
         days=retention,
         listen=f"{_LOOPBACK}:{PROMETHEUS_PORT}",
     )
-    telling = render(
+    alertmanager_text = render(
         "monitoring/alertmanager.service.j2",
         rig=rig,
         user=MONITORING_USER,
@@ -292,4 +288,6 @@ def _units(rig: str, retention: int, told: TextFile) -> tuple[TextFile, TextFile
         data=MONITORING_DATA,
         listen=f"{_LOOPBACK}:{ALERTMANAGER_PORT}",
     )
-    return unit_file(PROMETHEUS_UNIT, watching, ""), unit_file(ALERTMANAGER_UNIT, telling, told.text)
+    return unit_file(PROMETHEUS_UNIT, prometheus_text, ""), unit_file(
+        ALERTMANAGER_UNIT, alertmanager_text, alerting.text
+    )

@@ -9,8 +9,8 @@ from llamaherd.plan import MonitoredHost, MonitoredServer
 
 BUSY = 0.1
 """Seconds of writing in a second, from which on a speed is meaningful."""
-LONGEST_UNINSPECTED = "2d"
-"""The most seconds since the inspection that reports whether a rig has drifted."""
+LONGEST_UNINSPECTED, _LONGEST_SECONDS = "2d", 2 * 86400
+"""The longest time since the inspection that reports whether a rig has drifted, as Prometheus writes it, in seconds."""
 
 _BY = "sum by (rig, instance, model, engine)"
 
@@ -36,9 +36,6 @@ HOT = 88
 
 ENDS = 14 * 86400
 """Seconds before a certificate expires, from which on an alert fires."""
-
-SECONDS_UNSEEN = 2 * 86400
-"""The same as `UNSEEN`."""
 
 _OF_DISK = "min by (rig, instance, device)"
 """A disk fires one alert, however often it is mounted: containers and binds mount it again."""
@@ -355,7 +352,7 @@ ALERTS = (
     ),
     Alert(
         "DriftUnknown",
-        f"llamaherd:drift:expected unless on(rig) llamaherd:drift:seen_seconds > time() - {SECONDS_UNSEEN}",
+        f"llamaherd:drift:expected unless on(rig) llamaherd:drift:seen_seconds > time() - {_LONGEST_SECONDS}",
         "1h",
         "warning",
         f"{{{{ $labels.rig }}}} was not compared with its plan for {LONGEST_UNINSPECTED}",

@@ -36,10 +36,7 @@ ROOM = 3 * 10**9
 BOOT_ROOM = 150 * 10**6
 """Bytes of /boot for one more initramfs."""
 
-
-def refusals(plan: Plan, state: HostState) -> list[Refusal]:
-    """Return all refusals, in the driver's row."""
-    return [replace(problem, about="driver") for problem in driver_refusals(plan, state)]
+_SOURCES: Mapping[str, DriverSource] = {"nvidia": "nvidia", "distribution": "distribution"}
 
 
 def driver_refusals(plan: Plan, state: HostState) -> list[Refusal]:
@@ -193,12 +190,13 @@ def inspection_input(plan: Plan) -> InspectInput | None:
 
 def state_parts(found: Found) -> tuple[DriverState]:
     """Return the part of the host's state. Raise ValueError for an invalid refused driver."""
+    if found.refused and len(found.refused) != 5:
+        raise ValueError("a refused driver has five fields")
     unknown = "of an unknown version"
+    # Two repositories may have the same version; then its source is unknown.
+    sources = {name: _SOURCES.get(of[0]) for name, of in found.origins.items() if len(of) == 1}
     driver = DriverState(
-        packages={
-            name: PackageState(version, _source(found.origins.get(name, ())))
-            for name, version in found.packages.items()
-        },
+        packages={name: PackageState(version, sources.get(name)) for name, version in found.packages.items()},
         loaded=None if found.loaded is None else found.loaded or unknown,
         uvm=found.uvm,
         disk=found.disk,
@@ -211,30 +209,9 @@ def state_parts(found: Found) -> tuple[DriverState]:
         tried=found.tried,
         kept=found.kept,
         judging=found.judging,
-        refused=_refused(found.refused),
+        refused=RefusedDriver(*found.refused) if found.refused else None,
     )
     return (driver,)
-
-
-def _source(origins: tuple[str, ...]) -> DriverSource | None:
-    """Return whose repository has a version. Two may have the same; then it is unknown."""
-    match origins:
-        case ("nvidia",):
-            return "nvidia"
-        case ("distribution",):
-            return "distribution"
-        case _:
-            return None
-
-
-def _refused(fields: tuple[str, ...]) -> RefusedDriver | None:
-    match fields:
-        case ():
-            return None
-        case [_, _, _, _, _]:
-            return RefusedDriver(*fields)
-        case _:
-            raise ValueError("a refused driver has five fields")
 
 
 def probes(plan: Plan) -> Iterator[Probe]:
@@ -254,34 +231,31 @@ def probes(plan: Plan) -> Iterator[Probe]:
 def judge(judging: Judging) -> Verified:
     """Return the checks of the driver."""
     driver = judging.plan.driver
-    return Verified(checks=tuple(Check(*each) for each in driver_checks(driver, judging.answers)) if driver else ())
+    return Verified(checks=tuple(driver_checks(driver, judging.answers)) if driver else ())
 
 
-def driver_checks(driver: DriverPlan, answers: ProbeOutputs) -> Iterator[tuple[str, bool, str]]:
-    """Yield a name, whether it is as declared, and what was found: of the driver, its module, its daemon."""
+def driver_checks(driver: DriverPlan, answers: ProbeOutputs) -> Iterator[Check]:
+    """Yield the checks of the driver, its module and its daemon."""
     loaded = _loaded(answers.get(("driver", ""), ""))
     output = answers.get(("driver by its library", ""), "").strip().partition("\n")[0]
     library = output if re.fullmatch(r"\d{3}(\.\d+)+", output) else None
     if loaded is None:
-        yield "driver", False, "no driver is loaded: `herd up`"
+        yield Check("driver", False, "no driver is loaded: `herd up`")
     elif not driver.wants(loaded):
-        yield "driver", False, f"{loaded} is loaded, declared is {driver.wanted}: `herd up`"
+        yield Check("driver", False, f"{loaded} is loaded, declared is {driver.wanted}: `herd up`")
     elif library != loaded:
-        found = (
-            f"its library is {library}"
-            if library
-            else f"nvidia-smi reports: {output.splitlines()[0] if output else 'nothing'}"
-        )
-        yield "driver", False, f"{loaded} is loaded, and {found}: `herd up`"
+        found = f"its library is {library}" if library else f"nvidia-smi reports: {output or 'nothing'}"
+        yield Check("driver", False, f"{loaded} is loaded, and {found}: `herd up`")
     else:
-        yield "driver", True, f"{loaded} is loaded, and its library is of that version"
+        yield Check("driver", True, f"{loaded} is loaded, and its library is of that version")
     disk = answers.get(("driver on disk", ""), "").strip()
     found = f"the running kernel has {disk or 'no module'} on disk"
-    yield "module", disk == loaded is not None, found if disk == loaded else f"{found}, loaded is {loaded or 'none'}"
+    detail = found if disk == loaded else f"{found}, loaded is {loaded or 'none'}"
+    yield Check("module", disk == loaded is not None, detail)
     unit = parse_pairs(answers.get(("persistence daemon", ""), ""))
     state, load = unit.get("ActiveState", "not there"), unit.get("LoadState", "not there")
     shown = state if load == "loaded" else "not there"
-    yield "daemon", shown == "active", f"nvidia-persistenced is {shown}"
+    yield Check("daemon", shown == "active", f"nvidia-persistenced is {shown}")
 
 
 def _loaded(version: str) -> str | None:
@@ -326,7 +300,7 @@ ROLE = Role(
     brings=lambda plan: plan.driver.files if plan.driver else (),
     files=lambda plan: (str(DRIVER_KEPT),) if plan.driver else (),
     inspection=Inspection("nvidia_driver.inspect", inspection_input, Found, state_parts),
-    refusals=refusals,
+    refusals=lambda plan, state: [replace(each, about="driver") for each in driver_refusals(plan, state)],
     facts=facts,
     tasks=tasks,
     probes=probes,

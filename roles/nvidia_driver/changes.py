@@ -70,12 +70,14 @@ def plan_driver(rig: Rig) -> DriverPlan | None:
     driver = gpus.driver
     modules = driver.modules or default_modules(gpus, driver)
     names = _names(rig.host.os, driver.from_, int(driver.branch), modules)
+    # NVIDIA's own packages of preferences, the narrowest first: only one can be installed.
+    from_nvidia, pinned = driver.from_ == "nvidia", (driver.version, driver.branch)
     return DriverPlan(
         branch=driver.branch,
         version=driver.version,
         source=driver.from_,
         modules=modules,
-        pinning=_pinning(driver) if driver.from_ == "nvidia" else (),
+        pinning=tuple(f"nvidia-driver-pinning-{each}" for each in pinned if each) if from_nvidia else (),
         packages=names.packages,
         beside=names.beside,
         library=names.packages[0],
@@ -148,12 +150,6 @@ def _components(os: str, source: DriverSource) -> tuple[str, ...]:
     if os.startswith("ubuntu"):
         return ("restricted", "multiverse") if source == "distribution" else ()
     return ("contrib", "non-free", "non-free-firmware") if source == "distribution" else ("contrib",)
-
-
-def _pinning(driver: Driver) -> tuple[str, ...]:
-    """Return NVIDIA's own packages of preferences, the narrowest first; only one can be installed."""
-    exact = (f"nvidia-driver-pinning-{driver.version}",) if driver.version else ()
-    return (*exact, f"nvidia-driver-pinning-{driver.branch}")
 
 
 def _head(rig: str) -> str:
@@ -234,18 +230,6 @@ def refused_driver(driver: DriverPlan, state: HostState) -> RefusedDriver | None
     return None if installed and driver.wants(installed) else tried
 
 
-def raise_if_refused(driver: DriverPlan, state: HostState, *, retry: bool) -> None:
-    """Raise UserError where what is declared was tried and went back, unless by `retry`."""
-    tried = refused_driver(driver, state)
-    if tried is None or retry:
-        return
-    stays = f", and {tried.before} serves as before" if state.driver.loaded == tried.before else ""
-    raise UserError(
-        f"driver {tried.version} was tried on {tried.when}, and did not come up ({tried.why}){stays}",
-        "declare another branch or version, or `herd up --retry` to try the same again",
-    )
-
-
 NAMES = Names(parts=DRIVER_PARTS, desktop=DESKTOP_DRIVER, never=NEVER_INSTALLED, tools=DRIVER_TOOLS)
 
 BOOTS = frozenset({"enabled", "static", "enabled-runtime", "alias", "indirect", "generated"})
@@ -254,9 +238,14 @@ BOOTS = frozenset({"enabled", "static", "enabled-runtime", "alias", "indirect", 
 
 def refusal_changes(plan: Plan, state: HostState, *, retry: bool) -> list[Change]:
     """Return no change. Raise UserError if the declared driver was rolled back, unless by `retry`."""
-    if plan.driver:
-        raise_if_refused(plan.driver, state, retry=retry)
-    return []
+    tried = refused_driver(plan.driver, state) if plan.driver else None
+    if tried is None or retry:
+        return []
+    stays = f", and {tried.before} serves as before" if state.driver.loaded == tried.before else ""
+    raise UserError(
+        f"driver {tried.version} was tried on {tried.when}, and did not come up ({tried.why}){stays}",
+        "declare another branch or version, or `herd up --retry` to try the same again",
+    )
 
 
 def driver_changes(plan: Plan, state: HostState, *, retry: bool = False) -> list[Change]:
@@ -358,7 +347,9 @@ def reboot_changes(plan: Plan, state: HostState) -> list[Change]:
             f"this host must be rebooted, and {may_not}: {why}",
             "run `sudo systemctl reboot` there, then `herd up` again",
         )
-    down = _servers(state)
+    running = [name for name, unit in state.servers.units.items() if unit.active in {"active", "activating"}]
+    running += [name for name, each in state.servers.containers.items() if each.status == "running"]
+    down = sorted(running)
     reasons = (why, f"{', '.join(down)} will be down") if down else (why,)
     return [Change("reboot", "host", plan.rig, reasons, reboot(version, kernel, kept=bool(state.driver.kept)))]
 
@@ -396,15 +387,12 @@ def install_due(driver: DriverPlan, state: HostState) -> tuple[str, ...]:
 
 def for_kernels(driver: DriverPlan, state: HostState) -> list[str]:
     """Return packages of the kernels that this host follows: modules are there after their next update, too."""
-    flavours = [name.removeprefix("linux-image-") for name in sorted(state.driver.packages) if _follows(name)]
+    # Such as `linux-image-amd64` and `linux-image-generic`, which depend on the newest kernel of their kind.
+    images = [name for name in sorted(state.driver.packages) if name.startswith("linux-image-")]
+    flavours = [name.removeprefix("linux-image-") for name in images if not name.endswith("-dbg")]
     if driver.prebuilt is None:
         return [f"linux-headers-{flavour}" for flavour in flavours]
     return [f"{driver.prebuilt}-{flavour}" for flavour in flavours or ["generic"]]
-
-
-def _follows(package: str) -> bool:
-    """Return whether a package depends on the newest kernel of its kind: `linux-image-amd64`, `linux-image-generic`."""
-    return package.startswith("linux-image-") and not package.endswith("-dbg")
 
 
 def _headers(driver: DriverPlan, state: HostState) -> list[str]:
@@ -432,15 +420,9 @@ def _other(driver: DriverPlan, name: str, package: PackageState) -> bool:
 
 
 def _why(version: str, state: HostState) -> str:
-    loaded, says = state.driver.loaded, state.driver.problem
+    loaded, problem = state.driver.loaded, state.driver.problem
     if loaded is None:
-        return f"no driver is loaded, {version} is installed" + (
-            ", nouveau is loaded" if state.system.machine.nouveau else ""
-        )
-    told = f" (nvidia-smi: {says})" if says else ""
-    return f"the kernel runs driver {loaded}, its libraries are {state.driver.library or version}{told}"
-
-
-def _servers(state: HostState) -> list[str]:
-    running = [name for name, unit in state.servers.units.items() if unit.active in {"active", "activating"}]
-    return sorted([*running, *(name for name, each in state.servers.containers.items() if each.status == "running")])
+        nouveau = ", nouveau is loaded" if state.system.machine.nouveau else ""
+        return f"no driver is loaded, {version} is installed{nouveau}"
+    printed = f" (nvidia-smi: {problem})" if problem else ""
+    return f"the kernel runs driver {loaded}, its libraries are {state.driver.library or version}{printed}"

@@ -132,11 +132,6 @@ def state_parts(found: Found) -> tuple[PowerState]:
     return (PowerState(found.unit, {uuid: HeldGpu(*words) for uuid, words in found.held.items()}),)
 
 
-def refusals(plan: Plan, state: HostState) -> list[Refusal]:
-    """Return all refusals, in power's row."""
-    return [replace(problem, about="power") for problem in power_refusals(plan, state)]
-
-
 def power_refusals(plan: Plan, state: HostState, *, driver_is_there: bool = False) -> list[Refusal]:
     """Return limits that GPUs do not support. A GPU that is not shown is no problem until the driver is."""
     if plan.power is None:
@@ -157,44 +152,26 @@ def power_refusals(plan: Plan, state: HostState, *, driver_is_there: bool = Fals
     return [problem for gpu in there for problem in _gpu_refusals(gpu, state.gpus.shown)]
 
 
-def _gpu_refusals(gpu: GpuPower, gpus: Sequence[GpuState]) -> list[Refusal]:
-    seen = find_gpu(gpu.at, gpus)
-    if seen is None:
+def _gpu_refusals(gpu: GpuPower, gpus: Sequence[GpuState]) -> Iterator[Refusal]:
+    found = find_gpu(gpu.at, gpus)
+    if found is None:
         there = ", ".join(f"{each.name} ({each.uuid} at {each.pci})" for each in gpus)
-        return [Refusal(f"GPU `{gpu.name}` ({gpu.at}) is not in this host", f"there is {there}")]
-    return [*_fan_refusals(gpu, seen), *_limit_refusals(gpu, seen)]
-
-
-def _fan_refusals(gpu: GpuPower, seen: GpuState) -> list[Refusal]:
-    if gpu.fans is None or seen.fan is not None:
-        return []
-    return [
-        Refusal(
-            f"GPU `{gpu.name}` ({seen.name}) has no fans that can be set",
-            "take `fans` out: what cools it is the machine's",
-        )
-    ]
-
-
-def _limit_refusals(gpu: GpuPower, seen: GpuState) -> list[Refusal]:
+        yield Refusal(f"GPU `{gpu.name}` ({gpu.at}) is not in this host", f"there is {there}")
+        return
+    name = f"GPU `{gpu.name}` ({found.name})"
+    if gpu.fans is not None and found.fan is None:
+        yield Refusal(f"{name} has no fans that can be set", "take `fans` out: what cools it is the machine's")
     if gpu.limit is None:
-        return []
-    if seen.limit is None and gpu.clocks is None:
-        return [
-            Refusal(
-                f"GPU `{gpu.name}` ({seen.name}) takes no power limit",
-                "hold its clocks instead, for example `clocks: {max: 1800MHz}`",
-            )
-        ]
-    if seen.least is not None and seen.most is not None and not seen.least <= gpu.limit <= seen.most:
-        return [
-            Refusal(
-                f"GPU `{gpu.name}` ({seen.name}) takes a power limit of {seen.least:g} to {seen.most:g} W, "
-                f"but the inventory declares {gpu.limit} W",
-                f"write `power_limit: {min(max(gpu.limit, seen.least), seen.most):g}W`",
-            )
-        ]
-    return []
+        return
+    if found.limit is None and gpu.clocks is None:
+        help_ = "hold its clocks instead, for example `clocks: {max: 1800MHz}`"
+        yield Refusal(f"{name} takes no power limit", help_)
+    elif found.least is not None and found.most is not None and not found.least <= gpu.limit <= found.most:
+        limits = f"{found.least:g} to {found.most:g} W"
+        yield Refusal(
+            f"{name} takes a power limit of {limits}, but the inventory declares {gpu.limit} W",
+            f"write `power_limit: {min(max(gpu.limit, found.least), found.most):g}W`",
+        )
 
 
 def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
@@ -215,8 +192,8 @@ def power_changes(plan: Plan, state: HostState) -> list[Change]:
     down = [] if unit and unit.active == "active" else [f"{POWER_UNIT} is {unit.active if unit else 'not there'}"]
     restart = [*down, *_not_as_planned(plan.power.cards, state)]
     changed = [file for file in plan.power.files if file_differs(file, state)]
-    unsettled = [] if unit is None else [f"{POWER_UNIT} is not enabled"] * (unit.enabled != "enabled")
-    unsettled += [f"systemd has not read {POWER_UNIT} anew"] * (unit is not None and unit.needs_reload)
+    unsettled = [f"{POWER_UNIT} is not enabled"] if unit and unit.enabled != "enabled" else []
+    unsettled += [f"systemd has not read {POWER_UNIT} anew"] if unit and unit.needs_reload else []
     reasons = (*restart, *file_differences(changed, state), *unsettled)
     if not reasons:
         return []
@@ -281,7 +258,7 @@ def _limit_drift(gpu: GpuPower, seen: GpuState, held: HeldGpu) -> str:
     if held.limit != str(gpu.limit):
         return f"its limit was set to {held.limit} W"
     if seen.limit is None or abs(seen.limit - gpu.limit) > ROUNDING:
-        return f"its limit is {'not told' if seen.limit is None else f'{seen.limit:g} W'}"
+        return f"its limit is {'not reported' if seen.limit is None else f'{seen.limit:g} W'}"
     return ""
 
 
@@ -375,12 +352,8 @@ def _gpu_check(gpu: GpuPower, row: QueryRow, note: str) -> Check:
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
     """Return the limits of GPUs, and those that this system does not support."""
-
-    def row(gpu: GpuPower, note: str) -> str:
-        return f"{gpu.name}: {gpu.declared}{note}"
-
-    rows = [row(gpu, f" ({gpu.at})") for gpu in (plan.power.cards if plan.power else ())]
-    rows += [row(gpu, ", which is Windows' to set") for gpu in plan.windows_power]
+    rows = [f"{gpu.name}: {gpu.declared} ({gpu.at})" for gpu in (plan.power.cards if plan.power else ())]
+    rows += [f"{gpu.name}: {gpu.declared}, which is Windows' to set" for gpu in plan.windows_power]
     return [f"  {'power' if not number else '':10} {row}" for number, row in enumerate(rows)]
 
 
@@ -396,7 +369,7 @@ ROLE = Role(
     plan=plan,
     brings=lambda plan: plan.power.files if plan.power else (),
     inspection=Inspection("power.inspect", inspection_input, Found, state_parts),
-    refusals=refusals,
+    refusals=lambda plan, state: [replace(each, about="power") for each in power_refusals(plan, state)],
     facts=facts,
     leftovers=power_leftovers,
     tasks=tasks,

@@ -17,7 +17,7 @@ from llamaherd.plan import Estimate, InstancePlan, Plan, SuspendPlan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunVerb, file_differences, written_files
 from llamaherd.role.report import Check, service_check, service_probe
-from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
+from llamaherd.role.role import Inspection, Planning, PlanPart, Role, Task, Verified
 from llamaherd.text.numbers import show_hours
 from roles.suspend.onhost import ApplyInput, Found
 
@@ -63,11 +63,6 @@ def _server(instance: InstancePlan) -> dict[str, object]:
     }
 
 
-def inspection_input(plan: Plan) -> NoInput | None:
-    """Return what to inspect, also where the host no longer suspends."""
-    return None if plan.wsl else NoInput()
-
-
 def suspend_changes(plan: Plan, state: HostState) -> list[Change]:
     """Return the change that applies the planned timer."""
     if plan.suspend is None:
@@ -97,11 +92,6 @@ def probes(plan: Plan) -> Iterator[Probe]:
         yield Probe("suspend result", "", ("systemctl", "show", "-P", "Result", SUSPEND_UNIT), errors=True)
 
 
-def judge(judging: Judging) -> Verified:
-    """Return the checks of the timer and of its last run."""
-    return Verified(checks=tuple(suspend_checks(judging.plan, judging.answers)))
-
-
 def suspend_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
     """Yield checks of the timer, and of the last run of its program."""
     if plan.suspend is None:
@@ -129,10 +119,11 @@ ROLE = Role(
     summary="The host sleeps when it is not used.",
     plan=plan,
     brings=lambda plan: plan.suspend.files if plan.suspend else (),
-    inspection=Inspection("suspend.inspect", inspection_input, SuspendState),
+    # Also where none is declared any more: what an earlier run has left is removed.
+    inspection=Inspection("suspend.inspect", lambda plan: None if plan.wsl else NoInput(), SuspendState),
     leftovers=suspend_leftovers,
     tasks=tasks,
     probes=probes,
-    judge=judge,
+    judge=lambda judging: Verified(tuple(suspend_checks(judging.plan, judging.answers))),
     describe=describe,
 )

@@ -65,13 +65,13 @@ def plan_virtual_address(gateway: Gateway, address: str, here: str, rigs: Mappin
 
 def _config(gateway: Gateway, address: str, own: Rig, peer: Rig, priority: int) -> str:
     """Return keepalived's configuration without the interface, which is found on the host."""
-    asked = Endpoint(listen=gateway.listen, port=gateway.port, models=(), streams=1)
+    endpoint = Endpoint(listen=gateway.listen, port=gateway.port, models=(), streams=1)
     return render(
         "virtual_address/keepalived.conf.j2",
         rig=own.rig,
         user=ASK_USER,
         scheme="https" if gateway.tls else "http",
-        host=asked.local_address,
+        host=endpoint.local_address,
         port=gateway.port,
         router=ROUTER,
         priority=priority,
@@ -97,11 +97,6 @@ def _unit(rig: str, config: str, program: str) -> TextFile:
 @dataclass(frozen=True)
 class AddressState(Found, StatePart):
     """The unit that runs keepalived."""
-
-
-def inspection_input(plan: Plan) -> NoInput | None:
-    """Return what to inspect, also where the fleet has no virtual address by now."""
-    return NoInput() if plan.of_fleet else None
 
 
 def refusals(plan: Plan, state: HostState) -> Iterator[Refusal]:
@@ -228,7 +223,8 @@ ROLE = Role(
     summary="If one of two gateways does not respond, the other gateway takes over its address.",
     plan=plan,
     brings=lambda plan: plan.virtual_address.files if plan.virtual_address else (),
-    inspection=Inspection("virtual_address.inspect", inspection_input, AddressState),
+    # Also where none is declared any more: what an earlier run has left is removed.
+    inspection=Inspection("virtual_address.inspect", lambda plan: NoInput() if plan.of_fleet else None, AddressState),
     refusals=refusals,
     facts=facts,
     leftovers=address_leftovers,

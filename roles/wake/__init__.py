@@ -14,7 +14,7 @@ from llamaherd.plan import Estimate, GatewayPlan, Plan, TextFile
 from llamaherd.render import render
 from llamaherd.role.changes import Action, Change, RunVerb, file_differences, file_differs, written_files
 from llamaherd.role.report import Check, service_check, service_probe
-from llamaherd.role.role import Inspection, Judging, Role, Task, Verified
+from llamaherd.role.role import Inspection, Role, Task, Verified
 from roles.wake.onhost import ApplyInput, Found
 
 
@@ -36,11 +36,6 @@ def wake_files(made: GatewayPlan | None) -> tuple[TextFile, ...]:
         TextFile(path=str(WAKE_PROGRAM), text=render("wake/wake.py"), mode="0755"),
         TextFile(path=str(WAKE_TABLE), text=table),
     )
-
-
-def inspection_input(plan: Plan) -> NoInput | None:
-    """Return what to inspect, also where the fleet has no rig that can be woken by now."""
-    return NoInput() if plan.of_fleet else None
 
 
 def wake_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -74,11 +69,6 @@ def probes(plan: Plan) -> Iterator[Probe]:
         yield service_probe("wake socket", WAKE_SOCKET)
 
 
-def judge(judging: Judging) -> Verified:
-    """Return the check of the socket."""
-    return Verified(checks=tuple(wake_checks(judging.plan, judging.answers)))
-
-
 def wake_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
     """Yield the check of the socket, without which the gateway wakes no rig."""
     if wake_files(plan.gateway):
@@ -101,10 +91,11 @@ ROLE = Role(
     name="wake",
     summary="The gateway can wake rigs that sleep.",
     brings=lambda plan: wake_files(plan.gateway),
-    inspection=Inspection("wake.inspect", inspection_input, WakeState),
+    # Also where none is declared any more: what an earlier run has left is removed.
+    inspection=Inspection("wake.inspect", lambda plan: NoInput() if plan.of_fleet else None, WakeState),
     leftovers=wake_leftovers,
     tasks=tasks,
     probes=probes,
-    judge=judge,
+    judge=lambda judging: Verified(tuple(wake_checks(judging.plan, judging.answers))),
     describe=describe,
 )

@@ -75,17 +75,17 @@ def wslconfig(wsl: Wsl) -> dict[str, dict[str, str]]:
         },
         "general": {"instanceIdleTimeout": _FOR_EVER if wsl.keep_alive else None},
     }
-    wanted: dict[str, dict[str, str]] = {}
-    output = set()
+    chosen: dict[str, dict[str, str]] = {}
+    names = set()
     further = {section: {key: _written(value) for key, value in keys.items()} for section, keys in wsl.settings.items()}
     sections: list[tuple[str, Mapping[str, str | None]]] = [*own.items(), *further.items()]
     for section, keys in sections:
         for key, value in keys.items():
             name = canonical_name(f"{section}.{key}")
-            if value is not None and name not in output:
-                output.add(name)
-                wanted.setdefault(section, {})[key] = value
-    return wanted
+            if value is not None and name not in names:
+                names.add(name)
+                chosen.setdefault(section, {})[key] = value
+    return chosen
 
 
 def _written(value: str | int | bool) -> str:
@@ -149,13 +149,13 @@ def state_parts(found: Found) -> tuple[WslState]:
     return (WslState(found.profiles, files, scripts, virtual),)
 
 
-def profile_of(planned: WslPlan, seen: WslState) -> str | None:
+def profile_of(planned: WslPlan, found: WslState) -> str | None:
     """Return the folder of WSL's Windows user: the declared one, the only one, or the one with the disk."""
     if planned.profile:
-        return planned.profile if planned.profile in seen.profiles else None
-    candidates = list(seen.profiles)
+        return planned.profile if planned.profile in found.profiles else None
+    candidates = list(found.profiles)
     if len(candidates) > 1:
-        candidates = [path for path, disk in seen.profiles.items() if disk]
+        candidates = [path for path, disk in found.profiles.items() if disk]
     return candidates[0] if len(candidates) == 1 else None
 
 
@@ -165,10 +165,10 @@ def wsl_changes(plan: Plan, state: HostState) -> list[Change]:
     if plan.wsl is None or not state.system.wsl or (profile := profile_of(plan.wsl, windows)) is None:
         return []
     before = {path: file_content(windows, path) for path in (wsl_files.WSL_CONF, f"{profile}/.wslconfig")}
-    wanted = [wsl_files.merge_wslconf(before[wsl_files.WSL_CONF]), merged_wslconfig(plan.wsl, windows, profile).text]
+    merged = [wsl_files.merge_wslconf(before[wsl_files.WSL_CONF]), merged_wslconfig(plan.wsl, windows, profile).text]
     files = [
         WindowsFile(path, text.decode(), kept=True, before="" if had is None else _sha256(had))
-        for (path, had), text in zip(before.items(), wanted, strict=True)
+        for (path, had), text in zip(before.items(), merged, strict=True)
         if text != (had or b"")
     ]
     scripts = {f"{profile}/{script.path}": script.text for script in plan.wsl.scripts}
@@ -205,7 +205,7 @@ def wsl_notes(plan: Plan, state: HostState) -> list[str]:
             "Windows ends all distributions, and this connection; start this one again then"
         )
     elif windows.machine:
-        notes += [f"{path} says {output}: {_WHY}" for output in _lacking(text.text, windows.machine)]
+        notes += [f"{path} says {lack}: {_WHY}" for lack in _lacking(text.text, windows.machine)]
     for script in plan.wsl.scripts:
         done = windows.scripts.get(f"{profile}/{script.path}")
         if done is None or done.applied != _sha256(script.text.encode()):
@@ -216,36 +216,31 @@ def wsl_notes(plan: Plan, state: HostState) -> list[str]:
 
 def _lacking(text: bytes, machine: WslMachineState) -> Iterator[str]:
     """Yield what the file contains and the virtual machine lacks, though it started after the change."""
-    says = {
+    settings = {
         name: setting.value
         for name, setting in effective_settings(read_settings(text.decode().lstrip("\ufeff")), canonical_name).items()
     }
-    size = re.fullmatch(r"(\d+)(B|KB|MB|GB|TB)?", says.get("wsl2.memory", ""), re.IGNORECASE)
+    size = re.fullmatch(r"(\d+)(B|KB|MB|GB|TB)?", settings.get("wsl2.memory", ""), re.IGNORECASE)
     number = whole_number(size[1]) if size else None
     if size and number is not None and machine.memory < _SHOWN * number * _UNITS[(size[2] or "").upper()]:
         yield f"memory={size[0]}, and the virtual machine has {machine.memory >> 20}MB"
-    processors = says.get("wsl2.processors", "")
+    processors = settings.get("wsl2.processors", "")
     if machine.processors < (whole_number(processors) or 0):
         yield f"processors={processors}, and the virtual machine has {machine.processors}"
 
 
-def merged_wslconfig(planned: WslPlan, seen: WslState, profile: str) -> Merged:
+def merged_wslconfig(planned: WslPlan, found: WslState, profile: str) -> Merged:
     """Return the user's `.wslconfig` with ours in it. Raise MergeError."""
-    return merge_wslconfig(file_content(seen, f"{profile}/.wslconfig"), planned.settings)
+    return merge_wslconfig(file_content(found, f"{profile}/.wslconfig"), planned.settings)
 
 
-def file_content(seen: WslState, path: str) -> bytes | None:
+def file_content(found: WslState, path: str) -> bytes | None:
     """Return the content of a file."""
-    return seen.files[path].content if path in seen.files else None
+    return found.files[path].content if path in found.files else None
 
 
 def _sha256(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()
-
-
-def refusals(plan: Plan, state: HostState) -> list[Refusal]:
-    """Return all refusals, in the row of the host's kind."""
-    return [replace(problem, about="kind") for problem in wsl_refusals(plan, state)]
 
 
 def wsl_refusals(plan: Plan, state: HostState) -> list[Refusal]:
@@ -275,19 +270,19 @@ def wsl_refusals(plan: Plan, state: HostState) -> list[Refusal]:
     return problems
 
 
-def _not_found(planned: WslPlan, seen: WslState) -> Refusal:
+def _not_found(planned: WslPlan, found: WslState) -> Refusal:
     if planned.profile:
         message = f"there is no folder {planned.profile}, which the inventory declares as the Windows user's"
-        return Refusal(
-            message, "correct `host: wsl: windows_profile:`; `ls /mnt/c/Users` on the host shows which there are"
+        help_ = "correct `host: wsl: windows_profile:`; `ls /mnt/c/Users` on the host shows which there are"
+    elif found.profiles:
+        message = f"several Windows users can own WSL here: there are {', '.join(sorted(found.profiles))}"
+        help_ = f"set it with `host: wsl: windows_profile: {min(found.profiles)}`, or another of them"
+    else:
+        message = (
+            "the Windows user's folder cannot be found: no disk of Windows is mounted that has one which WSL can open"
         )
-    if seen.profiles:
-        message = f"several Windows users can own WSL here: there are {', '.join(sorted(seen.profiles))}"
-        return Refusal(message, f"set it with `host: wsl: windows_profile: {min(seen.profiles)}`, or another of them")
-    message = "the Windows user's folder cannot be found: no disk of Windows is mounted that has one which WSL can open"
-    return Refusal(
-        message, "set it with `host: wsl: windows_profile: /mnt/c/Users/NAME`, and see `automount` in /etc/wsl.conf"
-    )
+        help_ = "set it with `host: wsl: windows_profile: /mnt/c/Users/NAME`, and see `automount` in /etc/wsl.conf"
+    return Refusal(message, help_)
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> list[str]:
@@ -318,7 +313,7 @@ ROLE = Role(
     summary="WSL around the host gives it what is declared, and Windows has the scripts that it is to run.",
     plan=plan,
     inspection=Inspection("wsl.inspect", inspection_input, Found, state_parts),
-    refusals=refusals,
+    refusals=lambda plan, state: [replace(each, about="kind") for each in wsl_refusals(plan, state)],
     tasks=tasks,
     describe=describe,
 )

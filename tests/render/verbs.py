@@ -90,8 +90,8 @@ def exchange() -> list[Change]:
 
 
 VERBS: dict[str, Callable[[], Sequence[Change]]] = {
-    "accounts": lambda: base_changes(CPU, HostState())[:1],
-    "open": lambda: base_changes(CPU, host_with(closed=["/mnt/a b/model.gguf"]))[1:2],
+    "accounts": lambda: list(base_changes(CPU, HostState()))[:1],
+    "open": lambda: list(base_changes(CPU, host_with(closed=["/mnt/a b/model.gguf"])))[1:2],
     "install": lambda: package_changes(CPU, host_with(packages={"python3"})),
     "add_repository": lambda: repository_changes(nvidia_repository(Rig.model_validate(gpu_rig())), HostState()),
     "build_llama_cpp_cuda_git": lambda: build_changes(build(GPU, "main"), HostState()),

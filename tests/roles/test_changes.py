@@ -39,7 +39,7 @@ def steps_of(plan: Plan, seen: HostState) -> dict[str, int]:
     """How many steps each role would take, where it takes any."""
     steps: dict[str, int] = {
         "packages": len(package_changes(plan, seen)),
-        "base": len(base_changes(plan, seen)),
+        "base": len(list(base_changes(plan, seen))),
         "removals": len(removal_changes(plan, seen)),
     }
     steps |= {build.engine: len(build_changes(build, seen)) for build in plan.builds}

@@ -10,12 +10,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from llamaherd.layout import BUILD_PATH, BUILD_USER, CACHE, WORK
 from llamaherd.onhost.files import cannot_write
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError, System
 from llamaherd.onhost.verbs import Verb
+
+if TYPE_CHECKING:
+    from roles.engines.onhost.prebuilt import ReleaseInput
 
 LOGS = ("configure.log", "build.log", "version.log", "help.log", "devices.log")
 _LONG_SECONDS = 43_200
@@ -286,27 +289,11 @@ def _build(given: CompileInput, jobs: int, system: System) -> None:
 # --- the server that was built ------------------------------------------------------------------------------
 
 
-class Started(Protocol):
-    """An engine whose server is in `out/bin` of the folder `work`."""
+def start_server(given: CompileInput | ReleaseInput, refused: Callable[[Ended], FailedError], system: System) -> str:
+    """Return the version that the server in `out/bin` prints.
 
-    @property
-    def work(self) -> str: ...
-
-    @property
-    def user(self) -> str: ...
-
-    @property
-    def cuda(self) -> str: ...
-
-    @property
-    def lists_flags(self) -> bool: ...
-
-    @property
-    def lists_devices(self) -> bool: ...
-
-
-def start_server(given: Started, refused: Callable[[Ended], FailedError], system: System) -> str:
-    """Return the version that the server prints. Raise FailedError if it does not start (`refused`) or lacks CUDA."""
+    Raise FailedError if it does not start (`refused`) or lacks CUDA.
+    """
 
     def run(option: str, log: str) -> Ended:
         server = f"{given.work}/out/bin/llama-server"

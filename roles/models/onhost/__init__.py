@@ -1,4 +1,4 @@
-"""Models' part of the program on hosts. Here: the units that fetch and share models, which outlive the connection."""
+"""Fetch models, and share the store with a peer, in units that outlive the connection."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ def share(given: ShareInput, system: System) -> Shared:
     files = _find_requested(given, system)
     if not files:
         return Shared()
-    with system.lock("share", LOCK_WAIT, "lending models"):
+    with system.lock("share", LOCK_WAIT, "sharing models"):
         runs = _runs(system)
         if not runs:
             system.remove(SHARED)

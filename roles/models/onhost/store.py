@@ -27,6 +27,7 @@ _RUNS = ("active", "activating", "deactivating", "reloading")
 _LINE = re.compile(r"([0-9]{1,18})\t(-?[0-9]{1,18}(?:\.[0-9]{1,9})?)\t([0-9a-f]{64})\t([^\t]+)")
 
 WARNINGS = str(FETCH_RUN / "warnings")
+"""The warnings of a successful fetch, which are reported once."""
 
 MOVE_SECONDS = 86_400
 """A file from the controller may have to be copied to another disk."""
@@ -88,7 +89,12 @@ def inspect(given: InspectInput, system: System) -> Found:
         store=disk_of(given.store, system),
         verified={folder: files for folder, files in verified.items() if files},
         stored={folder: files for folder, files in stored.items() if files},
-        incoming={_name(path): _arrived(found) for path, found in arriving if found.kind == "file"},
+        # A partial file has holes, so its blocks are counted.
+        incoming={
+            as_text(path.rpartition("/")[2]): min(found.size, found.blocks * _BLOCK)
+            for path, found in arriving
+            if found.kind == "file"
+        },
         kept=_kept(given.store, system.tree(given.store)),
         fetch=_fetch(system),
     )
@@ -109,15 +115,6 @@ def _stored(folder: str, system: System) -> Iterator[StoredFile]:
         if is_writable_by_root_only(found) and not path.endswith(f"/{MANIFEST}"):
             name = as_text(path.removeprefix(f"{folder}/"))
             yield StoredFile(name, found.size, float(as_seconds(found.modified)))
-
-
-def _name(path: str) -> str:
-    return as_text(path.rpartition("/")[2])
-
-
-def _arrived(found: Entry) -> int:
-    """Return the bytes of a file that have arrived. A partial file has holes, so its blocks are counted."""
-    return min(found.size, found.blocks * _BLOCK)
 
 
 def _kept(store: str, tree: Iterable[tuple[str, Entry]]) -> dict[str, int]:
@@ -174,7 +171,9 @@ def admit(given: AdmitInput, system: System) -> None:
         failures: list[str] = []
         try:
             make_folder(system, given.store)
-            _report_warnings(system)
+            for line in reported(system, WARNINGS):
+                system.report(line)
+            system.remove(WARNINGS)
         except OSError as error:
             raise cannot_write(error) from error
         failure = None
@@ -190,13 +189,6 @@ def admit(given: AdmitInput, system: System) -> None:
             failures += [*failure.log, failure.message]
         if failure:
             raise FailedError(failure.message, failure.fix, failures[:-1])
-
-
-def _report_warnings(system: System) -> None:
-    """Report the warnings of a successful fetch once."""
-    for line in reported(system, WARNINGS):
-        system.report(line)
-    system.remove(WARNINGS)
 
 
 def _admit_model(store: str, model: AdmittedModel, system: System) -> None:

@@ -1,4 +1,4 @@
-"""Inspect NVIDIA's driver: its packages, modules and GPUs, and the files that a change leaves."""
+"""Inspect NVIDIA's driver, load it, by a reboot where nothing less does, and read what apt would do to its packages."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ _INSTALL_SECONDS = 43_200
 
 
 _SMI_SECONDS, _APT_SECONDS = 12, 30
+_COMPONENTS = ("apt-get", "indextargets", "--format", "$(COMPONENT)", "Created-By: Packages")
 _NO_PREFERENCES = ("-o", "Dir::Etc::preferences=/dev/null", "-o", "Dir::Etc::preferencesparts=/dev/null")
 
 
@@ -221,7 +222,7 @@ def inspect(given: InspectInput, system: System) -> Found:
         problem=_problem(system),
         runfile=_is_runfile(system),
         persistence=_persistence(system),
-        components=_components(system),
+        components=tuple(sorted({*system.run(_COMPONENTS, seconds=_APT_SECONDS).out.split()})),
         free=system.free("/"),
         # While the mark is there, the reboot that the note is of has not come.
         tried="" if system.entry(str(REBOOT_MARK)) else note,
@@ -279,11 +280,6 @@ def _persistence(system: System) -> PersistenceFound | None:
     if unit.get("LoadState") != "loaded":
         return None
     return PersistenceFound(unit.get("ActiveState", ""), unit.get("UnitFileState", ""))
-
-
-def _components(system: System) -> tuple[str, ...]:
-    targets = ["apt-get", "indextargets", "--format", "$(COMPONENT)", "Created-By: Packages"]
-    return tuple(sorted({*system.run(targets, seconds=_APT_SECONDS).out.split()}))
 
 
 def _refused(system: System) -> tuple[str, ...]:

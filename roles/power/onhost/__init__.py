@@ -98,11 +98,9 @@ def inspect(given: InspectInput, system: System) -> Found:
     """Inspect what holds GPUs. Raise UnknownStateError where systemd does not respond."""
     unit = find_services([POWER_UNIT], system).get(POWER_UNIT)
     notes = [each for each in system.names(str(POWER_RUN)) if each.startswith("GPU-")] if given.notes else []
-    return Found(unit, {uuid: _note(uuid, system) for uuid in notes if is_file(f"{POWER_RUN}/{uuid}", system)})
-
-
-def _note(uuid: str, system: System) -> tuple[str, ...]:
-    return tuple((system.read(f"{POWER_RUN}/{uuid}", _MOST_NOTE) or "").partition("\n")[0].split())
+    paths = {uuid: path for uuid in notes if is_file(path := f"{POWER_RUN}/{uuid}", system)}
+    texts = {uuid: system.read(path, _MOST_NOTE) or "" for uuid, path in paths.items()}
+    return Found(unit, {uuid: tuple(text.partition("\n")[0].split()) for uuid, text in texts.items()})
 
 
 VERBS = {"apply": Verb(ApplyInput, apply), "remove": Verb(NoInput, remove), "inspect": Verb(InspectInput, inspect)}

@@ -85,7 +85,7 @@ def test_a_folder_that_cannot_be_removed_is_reported() -> None:
 
 def test_programs_of_another_version_are_removed() -> None:
     """A module that is left over could be imported."""
-    given = input_of(base_changes(CPU, host_with(fetcher="another"))[-1], PutFilesInput)
+    given = input_of([*base_changes(CPU, host_with(fetcher="another"))][-1], PutFilesInput)
     assert given.remove == (str(FETCHER),)
     assert {each.path.startswith(f"{FETCHER}/") for each in given.files} == {True}
 
@@ -246,7 +246,7 @@ def test_killed_accounts_are_completed_by_the_next() -> None:
 
 
 def test_the_accounts_of_a_plan() -> None:
-    given = input_of(base_changes(CPU, HostState())[0], AccountsInput)
+    given = input_of(next(base_changes(CPU, HostState())), AccountsInput)
     assert given.users == CPU.accounts
     assert given.keys not in given.folders, "its mode is another"
 

@@ -15,7 +15,6 @@ from roles.container_runtime import (
     DOCKER_PACKAGES,
     PACKAGES,
     DockerState,
-    EngineUnitState,
     docker_changes,
     inspection_input,
     merge,
@@ -23,7 +22,7 @@ from roles.container_runtime import (
     runtime_refusals,
     toolkit_changes,
 )
-from roles.container_runtime.onhost import InspectInput, InstallInput
+from roles.container_runtime.onhost import InspectInput, InstallInput, UnitFound
 from tests.support.drifts import Drift, lost
 from tests.support.ours import parse_state, refusals, show_plan
 from tests.support.recording import input_of
@@ -116,9 +115,9 @@ def unit_is(name: str, **values: Any) -> Drift:
     """One of Docker's units is otherwise than up and free to be started, as Docker's own is."""
 
     def drift(seen: HostState) -> HostState:
-        unit = EngineUnitState(masked=False, active=True, enabled="enabled", needs=frozenset())
+        unit = UnitFound(load="loaded", active="active", enabled="enabled", needs=())
         docker = DockerState.of(seen)
-        return seen.with_parts(replace(docker, units={**docker.units, name: unit._replace(**values)}))
+        return seen.with_parts(replace(docker, units={**docker.units, name: replace(unit, **values)}))
 
     return drift
 
@@ -133,7 +132,7 @@ ENGINES: dict[str, tuple[Drift, list[str]]] = {
         docker_is(origin="docker-ce", compose=()),
         ["installing docker-compose-plugin"],
     ),
-    "not running": (unit_is("docker.service", active=False), ["starting Docker"]),
+    "not running": (unit_is("docker.service", active="inactive"), ["starting Docker"]),
     "not at boot": (unit_is("docker.service", enabled="disabled"), ["starting Docker"]),
 }
 

@@ -28,7 +28,7 @@ AS_PLANNED = {
 
 def judged(changes: dict[tuple[str, str], str]) -> dict[str, tuple[bool, str]]:
     assert PLAN.driver
-    return {name: (ok, detail) for name, ok, detail in driver_checks(PLAN.driver, AS_PLANNED | changes)}
+    return {each.name: (each.ok, each.detail) for each in driver_checks(PLAN.driver, AS_PLANNED | changes)}
 
 
 def test_a_driver_as_declared_passes() -> None:

@@ -200,7 +200,7 @@ def restarts(plan: Plan, seen: HostState) -> list[bool]:
 def test_nothing_is_done_where_all_is_as_planned(plan: Plan) -> None:
     assert power_changes(plan, seen_of(plan)) == []
     assert power_refusals(plan, seen_of(plan)) == []
-    assert base_changes(plan, seen_of(plan)) == []
+    assert list(base_changes(plan, seen_of(plan))) == []
 
 
 def test_a_virgin_host_gets_the_files_and_the_unit() -> None:
