@@ -172,7 +172,8 @@ class PlayedHost(Tools):
             each = self._by_pid(int(found[1]))
             return f"PATH=/bin\0LLAMAHERD_SPEC={each.spec}\0" if each else None
         if path == "/proc/net/tcp":
-            return "".join(f"0: 00000000:{port:04X} 00000000:0000 0A\n" for port in self._candidates_ports())
+            row = "0: 00000000:{:04X} 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 1\n"
+            return "".join(map(row.format, self._candidates_ports()))
         file = self.files.get(self._resolved(path))
         return file.text[:most] if file else None
 
