@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TypeVar
 from llamaherd.diagnostics.findings import InventoryError, UserError, nearest
 from llamaherd.fleet.gateway_snapshot import GatewaySnapshot, ServerState, gateway_snapshot
 from llamaherd.host.protocol import query_verb
-from llamaherd.host.remote import AT_ONCE, Remote, RemoteError
+from llamaherd.host.remote import Remote, RemoteError, query_all
 from llamaherd.host.ssh import UnreachableError
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.schema.fleet_file import Gateway, User, server_named, split_served
@@ -174,8 +173,7 @@ def _run_verb(rig: Rig, verb: str, given: object, kind: type[T], seconds: int = 
 
 
 def _query_each(rigs: Mapping[str, Rig], ask: Callable[[Rig], T]) -> dict[str, T | RemoteError]:
-    with ThreadPoolExecutor(max(1, min(AT_ONCE, len(rigs)))) as pool:
-        return dict(zip(rigs, pool.map(partial(_result_or_error, ask), rigs.values()), strict=True))
+    return query_all(rigs, partial(_result_or_error, ask))
 
 
 def _result_or_error(ask: Callable[[Rig], T], rig: Rig) -> T | RemoteError:
@@ -199,9 +197,8 @@ def wake_rigs(
     """Let gateways wake rigs, and wait until the hosts respond. Print what happens, and return those that respond."""
     for name in rigs:
         say(f"{name}: it does not respond; waking it, for up to {seconds:.0f} s")
-    with ThreadPoolExecutor(max(1, min(AT_ONCE, len(rigs)))) as pool:
-        results = pool.map(partial(_wake, gateways, say=say, seconds=seconds), rigs.values())
-        return {name for name, woken in zip(rigs, results, strict=True) if woken}
+    woken = query_all(rigs, partial(_wake, gateways, say=say, seconds=seconds))
+    return {name for name, is_awake in woken.items() if is_awake}
 
 
 def _wake(gateways: Mapping[str, Rig], rig: Rig, *, say: Say, seconds: float) -> bool:

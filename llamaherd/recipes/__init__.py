@@ -139,7 +139,10 @@ def understand(path: Path) -> Recipe:
 
 def further_checks(path: Path) -> tuple[tuple[str, ...], ...]:
     """Return the commands of other programs that check the rest of a file: what is not about engines."""
-    if kind_of(path, text_of(path) or "") == "compose":
+    text = text_of(path)
+    if text is None:
+        return ()
+    if kind_of(path, text) == "compose":
         return (("docker", "compose", "-f", str(path), "config", "--quiet"),)
     return (("systemd-analyze", "verify", str(path)),) if path.suffix == ".service" else ()
 

@@ -72,8 +72,8 @@ RUNNERS: Mapping[str, tuple[frozenset[str], int]] = {
         ("tmux", "-s -t -n -c -x -y -F -e -L -S", 1),
         ("wsl", "-d --distribution -u --user --cd", 0),
         ("ssh", "-p -i -l -o -F -J -L -R -D -W -b -c -E -m", 1),
-        ("docker", "-e -u -w --env --user --workdir --env-file", 2),
-        ("podman", "-e -u -w --env --user --workdir --env-file", 2),
+        ("docker", "-e -u -w --env --user --workdir --env-file --detach-keys", 2),
+        ("podman", "-e -u -w --env --user --workdir --env-file --detach-keys", 2),
         ("toolbox", "-c --container", 1),
         ("distrobox", "-n --name", 2),
     )
@@ -89,6 +89,8 @@ OF_IK = {
 }
 _TAKE_TEXT = frozenset((*SHELLS, "eval", "screen", "tmux", "wsl", "ssh", "docker", "podman", "toolbox", "distrobox"))
 """The runners whose command may be one text, which a shell reads."""
+_TAKE_COMMANDS = frozenset(("screen", "tmux", "ssh"))
+"""The runners whose command may follow one of their own commands, or another command of the shell."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +272,11 @@ def find_program(command: Command, engine: EngineName | None) -> ServerCommand |
                 dropped.append(" ".join([name, *given]))
             at = end
         elif runner in _TAKE_TEXT and re.search(r"\s", str(words[at])):
-            return _found_in_text(words[at], settings, engine)
+            if found := _found_in_text(words[at], settings, engine):
+                return found
+            at += 1
+        elif runner in _TAKE_COMMANDS and _server_of(words[at], words[at + 1 :], settings, engine) is None:
+            at += 1
         else:
             break
     if at >= len(words):

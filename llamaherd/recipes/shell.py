@@ -344,7 +344,8 @@ class Reader:
     def _document(self, document: Document) -> Recipe:
         """Return the recipe of a here-document that is a unit or the input of a shell; others are left."""
         reader = [base_name(str(word)) for word in document.reader]
-        shell = any(name in (*SHELLS, "ssh", "wsl") for name in reader) and "compose" not in reader
+        shells = {*SHELLS, "ssh", "wsl", "toolbox", "distrobox"}
+        shell = not shells.isdisjoint(reader) and "compose" not in reader
         if _UNIT.search(document.text.chars) or (shell and not document.name) or document.name.endswith(".sh"):
             return self.read(document.text)
         return Recipe(documents=(document,))

@@ -84,9 +84,11 @@ def impatient(root: Path, more: str = "") -> Iterator[Lending]:
     code = f"""
 import sys
 from pathlib import Path
-from llamaherd.onhost.fetch.share import serve_store
+from llamaherd.onhost.fetch import share
+share._PATIENCE = 1
+{more}
 p = Path(sys.argv[1])
-serve_store(p / "store", p / "run", "127.0.0.1", 0, 60, patience=1{more})
+share.serve_store(p / "store", p / "run", "127.0.0.1", 0, 60)
 """
     process = subprocess.Popen([sys.executable, "-c", code, root], stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
     with ended(listening(process, root)) as lending:
@@ -161,7 +163,7 @@ def test_a_client_that_takes_nothing_is_let_go(root: Path) -> None:
 
 def test_a_client_that_takes_a_little_for_ever_is_let_go(root: Path) -> None:
     """An answer takes no longer than a token is good for; who pauses too long for this machine is let go anyway."""
-    with impatient(root, ", longest=2") as lending, asked_for_much(lending) as (connection, _):
+    with impatient(root, "share._LONGEST = 2") as lending, asked_for_much(lending) as (connection, _):
         began, count = time.monotonic(), 0
         connection.settimeout(60)
         with contextlib.suppress(ConnectionError):

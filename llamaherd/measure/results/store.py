@@ -342,9 +342,11 @@ class AppendOnlyFile:
                 fcntl.fcntl(handle, fcntl.F_SETFL, os.O_APPEND)
                 _lock_file(handle, path)
                 lines.add(first)
-                if path.exists():
-                    raise UserError(f"{path} exists already", "another measurement began in the same second: try again")
-                os.link(part, path)
+                try:
+                    os.link(part, path)
+                except FileExistsError:
+                    help_ = "another measurement began in the same second: try again"
+                    raise UserError(f"{path} exists already", help_) from None
                 sync_folder(path.parent)
         except BaseException:
             lines.close()

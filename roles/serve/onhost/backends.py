@@ -113,10 +113,13 @@ class ContainerBackend:
                 return found
         return {}
 
-    def is_of_others(self, service: str) -> bool:
+    def is_of_others(self, service: str, project_file: str) -> bool:
         """Return whether a container has this name, and llamaherd did not create it."""
         found = self._inspected(service)
-        return bool(found) and not _labels(found).get("llamaherd.spec")
+        labels = _labels(found)
+        # One whose labels were removed by hand is still of our file, and Compose creates it again.
+        ours = labels.get("llamaherd.spec") or labels.get("com.docker.compose.project.config_files") == project_file
+        return bool(found) and not ours
 
     def running_spec(self, service: str) -> str:
         """Return the spec of a healthy container."""

@@ -30,7 +30,7 @@ def check_name(system: System, server: Server) -> None:
     if server.kind == "unit":
         if path := find_other_unit(server.service, system):
             raise other_unit_error(server.service, path)
-    elif ContainerBackend(system).is_of_others(server.service):
+    elif ContainerBackend(system).is_of_others(server.service, server.project_file):
         raise FailedError(
             f"{server.service} is left as it is: a container of this name exists, and `herd` did not create it",
             f"give the instance another name, or rename that container: `docker stop {server.service} && "

@@ -78,11 +78,11 @@ def switch(given: SwitchInput, system: System, tools: Tools = TOOLS) -> None:
 
 def refuse_cut_off(service: str, system: System) -> None:
     """Raise FailedError if a run was cut off while it changed this server with others: they need its port, for one."""
-    members = (system.read(MEMBERS) or "").strip() if system.entry(JOURNAL) else ""
+    members = (system.read(MEMBERS) or "").strip() if system.read(JOURNAL, 1) else ""
     if service in members.split(", "):
         raise FailedError(
             f"a run was cut off while it changed {members} together, so {service} was left as it is",
-            "run `herd up` again, which ends that first",
+            f"run `herd up` again, which ends that first; if it cannot, start the servers, and remove {EXCHANGE}",
         )
 
 
@@ -196,8 +196,8 @@ class Switch:
     def check(self) -> Outcome:
         """Check all that can be checked while the old version serves."""
         given, system = self.given, self.system
-        check_name(system, self.server)
         if self.server.kind == "unit":
+            check_name(system, self.server)
             # Another run may have moved it to a container meanwhile, and have removed its account.
             if not ensure_account(system, self.server.user):
                 user = self.server.user
@@ -205,6 +205,8 @@ class Switch:
         elif not ensure_docker(system):
             message = f"Docker does not start, so {self.server.service} was left as it was"
             raise FailedError(message, "see `systemctl status docker`")
+        else:
+            check_name(system, self.server)
         for arguments in given.arguments:
             check_arguments(system, self.server, arguments)
         if given.container:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from llamaherd.onhost.servers import FailedSwitch, NeededGpu, StartedServer
 from llamaherd.onhost.system import TIMED_OUT, Ended, FailedError
+from roles.serve.onhost.backends import ContainerBackend
 from roles.serve.onhost.model import (
     ArgumentCheck,
     ContainerCheck,
@@ -114,6 +116,14 @@ def test_a_server_of_another_program_with_the_same_name_is_left_alone(name: str)
     assert "give the instance another name" in caught.value.fix
     assert (on.files, on.units, on.containers) == (before.files, before.units, before.containers)
     assert on.steps == 0
+
+
+@pytest.mark.parametrize(("file", "is_of_others"), [("/etc/llamaherd/compose/x/compose.yaml", False), ("/y", True)])
+def test_a_container_of_our_file_is_ours_also_without_our_label(file: str, is_of_others: bool) -> None:
+    labels = {"com.docker.compose.project.config_files": file}
+    on = host(ends={"docker inspect": Ended(0, json.dumps([{"Config": {"Labels": labels}}]))})
+    found = ContainerBackend(on).is_of_others("llama-x", "/etc/llamaherd/compose/x/compose.yaml")
+    assert found is is_of_others
 
 
 def test_a_unit_of_ours_is_replaced_also_if_a_first_run_was_cut_off() -> None:
