@@ -322,7 +322,7 @@ _SSH = (
     ),
     (
         "Could not resolve hostname",
-        "the name {place} cannot be resolved",
+        "{place}: the name cannot be resolved",
         "correct `connect: host:`, or give its address",
     ),
     (
