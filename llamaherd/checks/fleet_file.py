@@ -322,7 +322,7 @@ NOBODY_TOLD = Rule(
     example="""
     $ herd check
     fleet/fleet.yaml:1:1: warning LH323: alerts have no receiver: `monitoring.alerts` names none
-      help: add one, such as `alerts: {ntfy: {url: https://ntfy.sh/a-name-that-nobody-guesses}}`
+      help: add one, such as `alerts: {ntfy: {url: https://ntfy.sh/a-long-random-name}}`
     """,
     language="console",
     fix="add `mail`, `ntfy` or `webhook` to `monitoring.alerts`.",
@@ -336,7 +336,7 @@ def check_alert_receivers(subject: FleetContext) -> Iterator[Finding]:
         alerts = declared.alerts
         if not (alerts.mail or alerts.ntfy or alerts.webhook):
             message = "alerts have no receiver: `monitoring.alerts` names none"
-            help_ = "add one, such as `alerts: {ntfy: {url: https://ntfy.sh/a-name-that-nobody-guesses}}`"
+            help_ = "add one, such as `alerts: {ntfy: {url: https://ntfy.sh/a-long-random-name}}`"
             yield NOBODY_TOLD.at(subject.document.key(("monitoring",)), message, help_)
 
 

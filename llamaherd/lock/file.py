@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,9 +93,9 @@ class LockEntry(_Frozen):
     """One entry of a lock. In its section, no other entry has the same key."""
 
     @property
+    @abstractmethod
     def key(self) -> tuple[str | None, ...]:
         """The declaration that it was resolved from."""
-        raise NotImplementedError
 
     @property
     def order(self) -> tuple[str, ...]:

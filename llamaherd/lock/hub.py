@@ -565,7 +565,7 @@ def group_files(repo: str, siblings: Sequence[RepoSibling]) -> RepoQuants:
             groups.setdefault(shard["stem"] if shard else path, []).append(path)
     found = [_quant(stem, files, sum(sizes[each] for each in files), sizes) for stem, files in groups.items()]
     names = [each.name.upper() for each in found]
-    # Two files with one quant are told apart by their paths.
+    # Two files with one quant differ by their paths.
     single = [
         each if names.count(each.name.upper()) == 1 else Quant(each.files, each.files, each.size) for each in found
     ]

@@ -84,15 +84,15 @@ def with_explicit_flags(placed: Placement, line: CommandLine, header: Header) ->
         changes["gpu_layers"] = _layers(layers, placed)
     if shares := line.own("--tensor-split"):
         changes["tensor_split"] = _shares(shares.value)
-    told = replace(placed, **changes)
-    if told.ubatch == 0:  # src/llama-context.cpp:250
-        told = replace(told, ubatch=told.batch)
-    told = _outputs(told, line)
+    explicit = replace(placed, **changes)
+    if explicit.ubatch == 0:  # src/llama-context.cpp:250
+        explicit = replace(explicit, ubatch=explicit.batch)
+    explicit = _outputs(explicit, line)
     drafting = tuple(_kept(_in_order(line, MOVING_DRAFT), line, ()))
-    told = replace(told, overrides=_moved(told, line, header), draft_overrides=drafting)
-    if option := _fits_itself(told, line):
-        raise UncountedError(option, f"with {option}, {told.engine} decides itself what goes on the GPUs")
-    return told
+    explicit = replace(explicit, overrides=_moved(explicit, line, header), draft_overrides=drafting)
+    if option := _fits_itself(explicit, line):
+        raise UncountedError(option, f"with {option}, {explicit.engine} decides itself what goes on the GPUs")
+    return explicit
 
 
 def _outputs(placed: Placement, line: CommandLine) -> Placement:

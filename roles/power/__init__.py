@@ -327,7 +327,7 @@ def _gpu_check(gpu: GpuPower, row: QueryRow, note: str) -> Check:
             found.append(f"may draw {limit:g} W")
     if gpu.clocks:
         least, most = gpu.clocks
-        # No query tells whether clocks are locked: a note that they were, and a clock that does not say otherwise.
+        # The driver does not report locked clocks: the note of the lock counts, unless the present clock is another.
         if note.split()[1:2] != [f"{least},{most}"]:
             problems.append(f"its clocks are not limited to {least} to {most} MHz: `herd up`")
         elif clock is not None and clock > most + CLOCK_STEP:

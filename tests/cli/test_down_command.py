@@ -1,4 +1,7 @@
-"""`herd down` as it is typed, with this machine as the rig: in a namespace with folders of its own, and no systemd."""
+"""`herd down` as it is typed, with this machine as the rig: in namespaces with folders and processes of its own.
+
+It has no systemd there.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,9 @@ def down(inventory: Path, *words: str, before: str = ":", after: str = ":", time
     herd = shlex.join([HERD, "-i", str(inventory), "down", *words])
     runs = "\n".join([f"{herd} </dev/null >/dev/null 2>&1"] * (times - 1))
     script = f"{SET_UP}\n{before}\nset +e\n{runs}\n{herd} </dev/null\ncode=$?\n{after}\necho @\n{LEFT}\nexit $code"
-    ended = subprocess.run(["unshare", "-m", "sh", "-s"], input=script, capture_output=True, text=True, check=False)
+    # With processes of its own: what else this machine builds or serves uses the same folders.
+    alone = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-s"]
+    ended = subprocess.run(alone, input=script, capture_output=True, text=True, check=False)
     assert "Traceback" not in ended.stderr
     out, _, left = ended.stdout.partition("@\n")
     return Ended(ended.returncode, out, ended.stderr, frozenset(left.splitlines()))

@@ -62,7 +62,9 @@ def prune(inventory: Path, *words: str, before: str = ":") -> tuple[subprocess.C
     herd = shlex.join([HERD, "-i", str(inventory), "prune", *words])
     script = f"{OURS}\n{before}\nset +e\n{herd} </dev/null\ncode=$?\nls {BUILDS} >&2\nexit $code"
     # On stdin: a shell with the names of builds among its arguments would be one that uses them.
-    ended = subprocess.run(["unshare", "-m", "sh", "-s"], input=script, capture_output=True, text=True, check=False)
+    # With processes of its own: what else this machine builds or serves uses the same folders.
+    alone = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-s"]
+    ended = subprocess.run(alone, input=script, capture_output=True, text=True, check=False)
     assert "Traceback" not in ended.stderr
     return ended, {line for line in ended.stderr.splitlines() if line.startswith("llama.cpp-")}
 

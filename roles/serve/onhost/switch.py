@@ -82,7 +82,7 @@ def refuse_cut_off(service: str, system: System) -> None:
     if service in members.split(", "):
         raise FailedError(
             f"a run was cut off while it changed {members} together, so {service} was left as it is",
-            f"run `herd up` again, which ends that first; if it cannot, start the servers, and remove {EXCHANGE}",
+            f"run `herd up` again, which ends that first; if it cannot, run `sudo rm -r {EXCHANGE}` on the host before",
         )
 
 

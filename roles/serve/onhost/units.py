@@ -11,6 +11,7 @@ from llamaherd.onhost.clients import query_systemctl
 from llamaherd.onhost.files import as_text, resolve
 from llamaherd.onhost.servers import ServingState, UnitState
 from llamaherd.onhost.system import FailedError, System
+from roles.serve.onhost.kept import read_version
 from roles.serve.onhost.model import PlannedUnit, Probed, ServerStates
 from roles.serve.onhost.processes import (
     UNIT_RECORDS,
@@ -65,12 +66,15 @@ def is_marked(text: str) -> bool:
 def find_other_unit(service: str, system: System) -> str:
     """Return the unit file of this name that llamaherd did not write; empty if there is none.
 
-    A server that llamaherd has run before is its own, whatever the file contains now.
+    A unit that llamaherd has run before is its own, whatever the file contains now.
     """
     path = f"{UNITS}/{service}.service"
     text = system.read(path) or ""
-    ours = not text.strip() or is_marked(text) or _SPEC in text or system.entry(f"{KEPT}/{service}")
-    return "" if ours else path
+    if not text.strip() or is_marked(text) or _SPEC in text:
+        return ""
+    kept = f"{KEPT}/{service}"
+    last = read_version(system, kept)
+    return "" if system.entry(kept) and (last is None or last.kind == "unit") else path
 
 
 def other_unit_error(service: str, path: str) -> FailedError:

@@ -167,6 +167,16 @@ def test_a_server_that_ran_before_stays_ours_whatever_its_unit_contains(tmp_path
     assert inspect_units((CHAT,), host).serving[CHAT.service].other_unit == ""
 
 
+def test_a_container_that_ran_before_makes_no_unit_ours(tmp_path: Path) -> None:
+    host = RootedHost(tmp_path, systemctl([]))
+    path, kept = f"{UNITS}/{CHAT.service}.service", f"{KEPT}/{CHAT.service}"
+    host.put(path, "[Service]\nExecStart=/bin/true\n")
+    how = "was_kind=container was_spec=0a1b was_seconds=60 was_file=/c.yaml was_key='' was_inputs=''\n"
+    version = host.put(f"{kept}/0a1b/how", how).parent
+    (version.parent / "last").symlink_to(version.name)
+    assert inspect_units((CHAT,), host).serving[CHAT.service].other_unit == path
+
+
 def foreign(root: Path) -> ServingState:
     """Return what others wrote for a unit."""
     host = RootedHost(root)
