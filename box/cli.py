@@ -55,6 +55,9 @@ def main(remove: bool, caches: bool) -> None:
     except BoxError as failure:
         click.echo(f"box: {failure}", err=True)
         sys.exit(1)
+    except KeyboardInterrupt:
+        click.echo("box: interrupted; `scripts/box` goes on from here", err=True)
+        sys.exit(130)
 
 
 def host() -> BoxHost:

@@ -211,7 +211,7 @@ def _plan_checks(rig: Rig, plan: Plan, roles: Sequence[Role], state: HostState) 
         yield Diagnosis("plan", "wrong", *_split(problem))
     if found.changes:
         count = f"{len(found.changes)} change{'s' if len(found.changes) > 1 else ''} to apply"
-        fix = f"`herd diff {rig.rig}` lists them, `herd up {rig.rig}` applies them"
+        fix = f"`herd plan {rig.rig}` lists them, `herd up {rig.rig}` applies them"
         yield Diagnosis("plan", "note", count, fix)
     elif not found.problems:
         yield Diagnosis("plan", "ok", "the host matches it")
