@@ -91,7 +91,7 @@ class Tunnel:
             return prohibited
         if any(_REFUSED in line for line in complaints):
             return NotListeningError(
-                f"no server listens on port {self._endpoint.port} of {place(self._connect)}",
+                f"no server on {place(self._connect)} listens on port {self._endpoint.port}",
                 "see its state with `herd status`, and start it with `herd up`",
             )
         return None

@@ -170,7 +170,7 @@ def test_a_failure_is_one_sentence_with_a_fix(
 
 def test_without_a_server_the_port_is_named(connect: Connect) -> None:
     port = free_port()
-    with pytest.raises(UserError, match=f"no server listens on port {port} of 127.0.0.1 port "):
+    with pytest.raises(UserError, match=rf"no server on 127.0.0.1 port \d+ listens on port {port}"):
         sent(at(connect, port))
     with pytest.raises(UserError, match="box/chat: the server cannot be reached: Connection refused"):
         sent(at(Connect(host=LOCAL), port))
