@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -121,8 +122,14 @@ _NAME = 9
 
 
 def _problems(checks: Sequence[Check]) -> list[Check]:
-    """Return the checks that failed or are in doubt: of those with the same result, the first one."""
-    return list({check.detail: check for check in reversed(checks) if not check.ok or check.doubt}.values())[::-1]
+    """Return the checks that failed or are in doubt: of those with the same result the first, with their count."""
+    found = [check for check in checks if not check.ok or check.doubt]
+    counts = Counter(check.detail for check in found)
+    first = {check.detail: check for check in reversed(found)}
+    return [
+        check if counts[detail] == 1 else replace(check, detail=f"{detail} ({counts[detail]} checks)")
+        for detail, check in reversed(first.items())
+    ]
 
 
 def _sections(report: Report) -> Iterator[tuple[str, Sequence[Check], str]]:
