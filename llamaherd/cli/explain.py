@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
@@ -111,4 +112,13 @@ def _print_page(text: str) -> None:
 
     colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     console = Console(width=columns, color_system=colours, theme=Theme({"markdown.code": "cyan"}))
-    console.print(Markdown(text, code_theme="ansi_dark", hyperlinks=False))
+    console.print(Markdown(_without_targets(text), code_theme="ansi_dark", hyperlinks=False))
+
+
+_TO_PAGE = re.compile(r"\[([^\]]+)\]\((?!https?://)[^)]*\)")
+"""A link to another page of the project."""
+
+
+def _without_targets(text: str) -> str:
+    """Return a page with the texts of its links to other pages: a terminal cannot follow them."""
+    return _TO_PAGE.sub(r"\1", text)

@@ -318,17 +318,17 @@ _SSH = (
     (
         "Permission denied",
         "{place} does not accept {offered}",
-        "check `connect: user:` and `key:`, and that the public key is in that user's ~/.ssh/authorized_keys",
+        "correct the SSH user or key, or add the public key to that user's ~/.ssh/authorized_keys",
     ),
     (
         "Could not resolve hostname",
         "{place}: the name cannot be resolved",
-        "correct `connect: host:`, or give its address",
+        "correct the name, or give the address of the host",
     ),
     (
         "Connection refused",
         "nothing listens for SSH at {place}: connection refused",
-        "check that the host is up and that sshd runs there, and check `connect: port:`",
+        "check that the host is up, that sshd runs there, and that the SSH port is right",
     ),
     (
         "kex_exchange_identification",
@@ -338,7 +338,7 @@ _SSH = (
     (
         "banner line contains invalid characters",
         "another program than an SSH server listens at {place}",
-        "check `connect: port:`",
+        "correct the SSH port",
     ),
     ("timed out", "{place} does not respond", "check that the host is up, and that its firewall allows SSH"),
     ("not responding", "{place} stopped responding", "check that the host is up and in this network"),

@@ -100,7 +100,7 @@ def examine_host(rig: Rig, plan: Plan, roles: Sequence[Role], result: object, as
 
 def examine_facts(rig: str, facts: DoctorFacts, asked: tuple[float, float]) -> Iterator[Diagnosis]:
     """Yield the diagnoses that need no plan."""
-    yield Diagnosis("connection", "ok", f"root by SSH, Python {facts.python}")
+    yield Diagnosis("connection", "ok", f"root rights, Python {facts.python}")
     yield clock_diagnosis(facts.clock, asked, "`timedatectl set-ntp true` on that host sets its clock by the network")
     yield _disks(rig, facts.disks)
     yield from _units(rig, facts.failed)

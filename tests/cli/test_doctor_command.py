@@ -71,7 +71,7 @@ def test_it_prints_a_line_for_each_check_after_one_login(fleet: Fleet) -> None:
     lines = ended.stdout.splitlines()
     assert lines[0] == "this machine"
     assert "attic" in lines
-    assert any(line.startswith("  ✓ connection") and "root by SSH, Python 3" in line for line in lines)
+    assert any(line.startswith("  ✓ connection") and "root rights, Python 3" in line for line in lines)
     assert any(line.startswith("  ✓ inventory") and line.endswith("1 rig") for line in lines)
     # No test machine has a release of ours: it is a host that was never set up.
     assert any(line.startswith("  ! last run") and "`herd up attic`" in line for line in lines)

@@ -162,13 +162,14 @@ def test_no_message_is_cut_or_wider_than_the_terminal(tmp_path: Path, columns: i
 @pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize("columns", [60, 100])
 def test_a_page_is_laid_out_for_the_terminal(tmp_path: Path, columns: int) -> None:
-    for name in ("LH034", "fleet"):
+    for name in ("LH010", "fleet"):
         markdown = on_terminal(tmp_path, f"explain {name}", None)
         plain = on_terminal(tmp_path, f"explain {name}", columns, NO_COLOR="1")
         assert without_blanks(COLOUR.sub("", on_terminal(tmp_path, f"explain {name}", columns))) == plain
         assert max(map(len, plain.split("\n"))) <= columns
         assert "\n## " in markdown or "\n# " in f"\n{markdown}"
         assert "\n# " not in f"\n{plain}"
+        assert ".md)" in markdown and ".md)" not in plain, "a terminal cannot follow a link to another page"
     assert "A fleet of your own" in map(str.strip, plain.split("\n"))
 
 

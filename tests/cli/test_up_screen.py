@@ -97,7 +97,7 @@ def test_a_host_that_went_away_is_named_with_a_fix(hosts: Hosts) -> None:
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.splitlines()[1:] == [
         "six ✗ nothing listens for SSH at 127.0.0.1 port 2303: connection refused",
-        "  help: check that the host is up and that sshd runs there, and check `connect: port:`",
+        "  help: check that the host is up, that sshd runs there, and that the SSH port is right",
     ]
 
 
