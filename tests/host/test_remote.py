@@ -83,7 +83,7 @@ def test_a_login_of_its_own_shares_no_connection() -> None:
             "connect: key",
         ),
         (255, "ssh: connect to host duo.lan port 22: Connection refused\n", "connection refused", "sshd"),
-        (255, "ssh: Could not resolve hostname duo.lan: Name or service not known\n", "cannot be resolved", "host:"),
+        (255, "ssh: Could not resolve hostname duo.lan: Name or service not known\n", "cannot be resolved", "address"),
         (255, "Connection timed out during banner exchange\n", "does not respond", "firewall"),
         (255, BANNED, "closes the connection", "wait a minute"),
         (255, "something new\n", "something new", "try `ssh tom@duo.lan`"),
