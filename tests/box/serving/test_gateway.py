@@ -70,7 +70,7 @@ def test_a_configuration_that_is_none_leaves_all_as_it_was(converged: Bench, key
     ended = converged.up()
     declare(converged, text)
     assert ended.code == 1, ended.output
-    assert "what ran before still does" in ended.output
+    assert "the previous one still runs" in ended.output
     assert pids(converged) == before
     assert ask(converged, keys["tom"])[0] == 200
     again = converged.up()
