@@ -101,7 +101,7 @@ def test_a_compressed_page_is_one(site: Site) -> None:
             "  help: chat on the terminal with `herd chat box/chat`; for a page, use llama.cpp with `ref:`",
         ),
         (WRONG_KEY, "error: box/chat: the server returns 401: Invalid API Key"),
-        (None, "error: no server on "),
+        (None, "error: no server on 127.0.0.1 port "),
     ],
     ids=["no page", "wrong key", "no server"],
 )

@@ -169,7 +169,8 @@ def test_a_page_is_laid_out_for_the_terminal(tmp_path: Path, columns: int) -> No
         assert max(map(len, plain.split("\n"))) <= columns
         assert "\n## " in markdown or "\n# " in f"\n{markdown}"
         assert "\n# " not in f"\n{plain}"
-        assert ".md)" in markdown and ".md)" not in plain, "a terminal cannot follow a link to another page"
+        assert ".md)" in markdown
+        assert ".md)" not in plain, "a terminal cannot follow a link to another page"
     assert "A fleet of your own" in map(str.strip, plain.split("\n"))
 
 
