@@ -46,7 +46,7 @@ def measured(server: Path, folder: Path, name: str, seconds: str, pairs: int | N
     known = SearchedInstance(rig_of(CASES[name], path), "case", {"model": join_headers(read_headers(path))})
     _, declared = space_of(known, judged=False)
     log = folder / f"boots-{name}-{gpu}.log"
-    planned = Servers(server, log, known, path).arm(declared, None).instance
+    planned = Servers(server, log, known, path).variant(declared, None).instance
     environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(gpu)}
     with running(server, planned, log, environment):
         url = f"http://127.0.0.1:{planned.endpoint.port}/v1"

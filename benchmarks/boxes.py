@@ -37,21 +37,21 @@ def as_planned(most: int, folder: Path) -> Iterator[list[BoxHost]]:
     keep = bool(os.environ.get("LLAMAHERD_KEEP"))
     try:
         if not keep or not _there(IMAGE):
-            first.down(say=say)
-            first.up(say)
-            say("deploying to it; an engine is compiled")
+            first.down(report=report)
+            first.up(report)
+            report("deploying to it; an engine is compiled")
             herd("-i", str(declare(folder, [first])), "up")
             subprocess.run(["docker", "commit", NAME, IMAGE], check=True, stdout=subprocess.DEVNULL)
-            first.down(say=say)
+            first.down(report=report)
         began = time.monotonic()
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(partial(BoxHost.up, say=say), hosts))
-        say(f"{most} hosts from its image after {time.monotonic() - began:.0f} s")
+            list(pool.map(partial(BoxHost.up, report=report), hosts))
+        report(f"{most} hosts from its image after {time.monotonic() - began:.0f} s")
         herd("-i", str(declare(folder, hosts)), "up")
         yield hosts
     finally:
         for host in () if keep else (first, *hosts):
-            host.down(say=say)
+            host.down(report=report)
         if not keep:
             subprocess.run(["docker", "image", "rm", IMAGE], check=False, capture_output=True)
 
@@ -102,6 +102,6 @@ def plans(inventory: Path) -> dict[str, Any]:
     return {each["rig"]: each for each in document["rigs"]}
 
 
-def say(sentence: str) -> None:
+def report(sentence: str) -> None:
     """One line for whoever waits."""
     print(f"converge: {sentence}", file=sys.stderr, flush=True)

@@ -32,7 +32,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.faults_cases import AGAIN, CASES, OTHER_KEY, drawn
-from benchmarks.faults_rounds import Bench, say, tried
+from benchmarks.faults_rounds import Bench, report, tried
 from benchmarks.switches import NFT
 from box import downloads, tiny_moe
 from box.cli import BOX, CACHE, TINY_MOE, make_api_key
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--only", type=int)
     wished = parser.parse_args()
     numbers = [wished.only] if wished.only else range(wished.first, wished.first + wished.rounds)
-    say(f"seed {wished.seed}")
+    report(f"seed {wished.seed}")
     came: Counter[tuple[str, str, bool]] = Counter()
     try:
         with tempfile.TemporaryDirectory() as folder, made("llamaherd-faults", 2250, beside=wished.beside) as box:
@@ -67,10 +67,10 @@ def main() -> None:
                 victims = ", ".join(kill.victim for kill in fault.kills)
                 came[fault.case, victims, not tried(bench, fault)] += 1
     except KeyboardInterrupt:
-        say(table(came))
-        say(f"interrupted; `--seed {wished.seed} --first {came.total() + wished.first}` goes on from there")
+        report(table(came))
+        report(f"interrupted; `--seed {wished.seed} --first {came.total() + wished.first}` goes on from there")
         sys.exit(130)
-    say(table(came))
+    report(table(came))
 
 
 @contextmanager

@@ -149,12 +149,12 @@ def tried(bench: Bench, fault: Round) -> str:
     except FaultError as why:
         said = "".join(bench.said).replace("\n", "\n    ")
         wrong = f"FAILED {fault}: {why}\n    {said}"
-        say(wrong)
+        report(wrong)
         bench.box.exec("sh", "-c", FORGET, check=False)
         bench.stands = ""
         return wrong
     bench.hits += hits
-    say(f"well {fault} ({hits} of {len(fault.kills)} at work, {time.monotonic() - began:.0f} s)")
+    report(f"well {fault} ({hits} of {len(fault.kills)} at work, {time.monotonic() - began:.0f} s)")
     return ""
 
 
@@ -168,7 +168,7 @@ def measure(bench: Bench, name: str) -> None:
     bench.expect(0 if case.good else 1, *case.command)
     bench.usual[name] = time.monotonic() - began
     bench.stands = ""
-    say(f"{name} takes {bench.usual[name]:.1f} s")
+    report(f"{name} takes {bench.usual[name]:.1f} s")
 
 
 def prepare(bench: Bench, case: Case) -> None:
@@ -240,6 +240,6 @@ def checked(bench: Bench, fault: Round) -> None:
     bench.stands = bench.inventory.read_text()
 
 
-def say(sentence: str) -> None:
+def report(sentence: str) -> None:
     """One line, at once."""
     print(sentence, flush=True)

@@ -44,32 +44,32 @@ def main() -> None:
     for what, program, times in (("slower", asked.slower, asked.slowed), ("equal", asked.server, asked.equal)):
         for number in range(times):
             both: dict[VariantName, Path] = {"A": asked.server, "B": program}
-            ends[what][_gated(_arms(both, asked), f"{what} {number} on {asked.gpu}")] += 1
+            ends[what][_gated(_trials(both, asked), f"{what} {number} on {asked.gpu}")] += 1
     for what, counts in ends.items():
         print(f"{what}: {dict(counts)}", flush=True)
 
 
-def _arms(programs: Mapping[VariantName, Path], asked: argparse.Namespace) -> Arms:
+def _trials(programs: Mapping[VariantName, Path], asked: argparse.Namespace) -> Trials:
     """The case's server twice, by two programs."""
     path = written(asked.folder, CASES[asked.name].model)
     known = SearchedInstance(rig_of(CASES[asked.name], path), "case", {"model": join_headers(read_headers(path))})
     _, declared = space_of(known, judged=False)
-    arms: dict[VariantName, Servers] = {}
+    trials: dict[VariantName, Servers] = {}
     for name, program in programs.items():
-        arms[name] = Servers(program, asked.folder / f"gate-{asked.gpu}-{name}.log", known, path, asked.gpu)
-        arms[name].place(arms[name].arm(declared, None))
-    return Arms(arms)
+        trials[name] = Servers(program, asked.folder / f"gate-{asked.gpu}-{name}.log", known, path, asked.gpu)
+        trials[name].place(trials[name].variant(declared, None))
+    return Trials(trials)
 
 
 @dataclass
-class Arms:
+class Trials:
     """Two servers, one of which runs at a time."""
 
     servers: Mapping[VariantName, Servers]
     runs: VariantName = field(default="A", init=False)
 
     def start(self, name: VariantName) -> Start:
-        """Start an arm. Raises NotStartedError."""
+        """Start a variant. Raises NotStartedError."""
         self.runs = name
         return self.servers[name].start("C")
 
@@ -77,9 +77,9 @@ class Arms:
         """Stop whichever runs."""
         self.servers[self.runs].stop()
 
-    def ask(self, wanted: RequestSpec) -> Answer | Failure:
+    def request(self, wanted: RequestSpec) -> Answer | Failure:
         """One answer of the one that runs."""
-        return self.servers[self.runs].ask(wanted)
+        return self.servers[self.runs].request(wanted)
 
     def count(self, text: str) -> int:
         """Tokens that stand for a text."""
@@ -90,12 +90,12 @@ class Arms:
         return self.servers[self.runs].clock()
 
 
-def _gated(arms: Arms, session: str) -> str:
+def _gated(trials: Trials, session: str) -> str:
     """One gate, from nothing to its verdict."""
-    began = arms.clock()
-    rows = gated(arms, session)
+    began = trials.clock()
+    rows = gated(trials, session)
     verdict = worst(row.verdict for row in rows)
-    print(f"{session}: {verdict} in {arms.clock() - began:.0f} s; {'; '.join(map(_row, rows))}", flush=True)
+    print(f"{session}: {verdict} in {trials.clock() - began:.0f} s; {'; '.join(map(_row, rows))}", flush=True)
     return verdict
 
 

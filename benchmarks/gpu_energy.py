@@ -48,6 +48,6 @@ class Counter:
 
 
 @contextmanager
-def counted(_arm: Variant) -> Iterator[Counter]:
+def counted(_variant: Variant) -> Iterator[Counter]:
     """Count the energy while a candidate runs."""
     yield Counter()

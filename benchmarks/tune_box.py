@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("instance", nargs="?", default="chat")
     wished = parser.parse_args()
     of = tune_target(wished.inventory, ROLES, wished.rig, wished.instance)
-    first = of.arm(of.start, None)
+    first = of.variant(of.start, None)
     trial = Trial(
         of.rig.rig,
         of.rig.connect,
@@ -57,7 +57,7 @@ def main() -> None:
         replaceable=True,
     )
     with TrialHost(trial, "grid") as host, tempfile.TemporaryDirectory() as folder:
-        evaluation = Evaluation(host, of.arm, Objective(), of.context, lambda each: each[HEAD] is not None)
+        evaluation = Evaluation(host, of.variant, Objective(), of.context, lambda each: each[HEAD] is not None)
         found, seconds = _searched(of, evaluation, wished.budget, Path(folder))
         grid = _grid(of, evaluation, wished.most)
         _judged(evaluation, found, grid, seconds)
@@ -117,7 +117,7 @@ def _judged(evaluation: Evaluation, found: Candidate, grid: list[Candidate], sec
         return
     blocks: list[Block] = []
     for order in block_orders("grid", _BLOCKS):
-        by = {arm: score(best if arm == "A" else found) for arm in order}
+        by = {variant: score(best if variant == "A" else found) for variant in order}
         blocks.append(Block(by["A"], by["B"]))
     share = paired_ratio(blocks)
     assert share

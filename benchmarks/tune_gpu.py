@@ -106,7 +106,7 @@ def tuned(name: str, case: Case, server: Path, folder: Path) -> dict[str, Any]:
         return candidate[HEAD] is not None
 
     gauge = counted if aim.of_energy else None
-    evaluation = Evaluation(servers, servers.arm, aim, known.instance.context, drafts, gauge=gauge)
+    evaluation = Evaluation(servers, servers.variant, aim, known.instance.context, drafts, gauge=gauge)
     head = Head(
         llamaherd="0",
         rig="bench",
@@ -137,7 +137,7 @@ class Servers:
     _placed: Variant | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
 
-    def arm(self, candidate: Candidate, _load_seconds: int | None) -> Variant:
+    def variant(self, candidate: Candidate, _load_seconds: int | None) -> Variant:
         """A candidate as it is planned."""
         instance = with_keys(self.known.instance, candidate)
         rig = self.known.rig.model_copy(update={"instances": {"case": instance}})
@@ -148,9 +148,9 @@ class Servers:
             "C", "case", plan_instance(rig, rig_facts(rig, self.known.headers), "case", {}, {}, {"model": model})
         )
 
-    def place(self, arm: Variant) -> None:
+    def place(self, variant: Variant) -> None:
         """Put a candidate in the place of the one before."""
-        self._placed = arm
+        self._placed = variant
 
     def start(self, _name: VariantName) -> Start:
         """Start it. Raises NotStartedError."""
@@ -167,7 +167,7 @@ class Servers:
         """Stop whichever runs."""
         self._stack.close()
 
-    def ask(self, wanted: RequestSpec) -> Answer | Failure:
+    def request(self, wanted: RequestSpec) -> Answer | Failure:
         """One answer by llama.cpp's own API: what noise writes are tokens, and no text that a chat could have."""
         assert self._placed
         target = Target(f"http://127.0.0.1:{self._placed.instance.endpoint.port}", None)

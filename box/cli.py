@@ -81,11 +81,11 @@ def up() -> None:
 
 def down(*, caches: bool) -> None:
     """Remove the box, and what would make the next one fast if that is wished."""
-    host().down(caches=caches, say=say)
+    host().down(caches=caches, report=log)
     if caches:
         shutil.rmtree(CACHE, ignore_errors=True)
         API_KEY.unlink(missing_ok=True)
-    say("gone" if caches else "gone; caches and keys stay (--down --caches removes them too)")
+    log("gone" if caches else "gone; caches and keys stay (--down --caches removes them too)")
 
 
 def prepare(seconds: dict[str, float]) -> None:
@@ -98,12 +98,12 @@ def prepare(seconds: dict[str, float]) -> None:
 
     def fetch() -> None:
         for artifact in (downloads.LLAMA_CPP, downloads.GEMMA):
-            downloads.fetch(artifact, CACHE, say)
+            downloads.fetch(artifact, CACHE, log)
         tiny_moe.write(TINY_MOE)
 
     with ThreadPoolExecutor() as pool:
         jobs = [
-            pool.submit(job, "host", lambda: host().up(say)),
+            pool.submit(job, "host", lambda: host().up(log)),
             pool.submit(job, "downloads (meanwhile)", fetch),
         ]
     for finished in jobs:
@@ -125,7 +125,7 @@ def make_api_key() -> None:
 def converge() -> None:
     """Run the deployment, exactly as a user would."""
     argv = ["pyinfra", "inventory.py", "deploy.py", "-y"]
-    say(f"{' '.join(argv)}   (HERD_INVENTORY={INVENTORY})")
+    log(f"{' '.join(argv)}   (HERD_INVENTORY={INVENTORY})")
     code = subprocess.run([_program(argv[0]), *argv[1:]], cwd=ROOT, env=_environment(), check=False).returncode
     if code != 0:
         raise PartFailedError(f"the deployment failed (pyinfra ended with {code}); the reason is above", code)
@@ -133,7 +133,7 @@ def converge() -> None:
 
 def verify() -> tuple[int, dict[str, Any]]:
     """What `herd verify` says of the box, with its exit code."""
-    say(f"herd verify {RIG}")
+    log(f"herd verify {RIG}")
     argv = [_program("herd"), "verify", RIG, "--json"]
     ended = subprocess.run(argv, cwd=ROOT, env=_environment(), stdout=subprocess.PIPE, text=True, check=False)
     try:
@@ -153,7 +153,7 @@ def timed(part: str, seconds: dict[str, float]) -> Iterator[None]:
     seconds[part] = time.monotonic() - began
 
 
-def say(sentence: str) -> None:
+def log(sentence: str) -> None:
     """One line, at once: programs that we run print to the same place."""
     click.echo(f"box: {sentence}")
     sys.stdout.flush()

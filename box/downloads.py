@@ -93,10 +93,10 @@ GEMMA = SplitModel(
 )
 
 
-def fetch(artifact: Artifact, folder: Path, say: Say = print) -> Path:
+def fetch(artifact: Artifact, folder: Path, report: Say = print) -> Path:
     """The artifact's file in `folder`: fetched when it is not there, or not what it should be."""
     with alone(folder / ".lock"):
-        return _fetch(artifact, folder, say)
+        return _fetch(artifact, folder, report)
 
 
 def sha256_of(path: Path) -> str:
@@ -105,16 +105,16 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _fetch(artifact: Artifact, folder: Path, say: Say) -> Path:
+def _fetch(artifact: Artifact, folder: Path, report: Say) -> Path:
     path = folder / artifact.file
     if path.exists():
         if sha256_of(path) == artifact.sha256:
             return path
-        say(f"{path} is damaged (its sha256 is not the pinned one): fetching it again")
+        report(f"{path} is damaged (its sha256 is not the pinned one): fetching it again")
     # Beside the target, so that the last step is a rename within one file system: whoever looks sees the
     # whole file or none.
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
-        say(f"fetching {artifact.file}")
+        report(f"fetching {artifact.file}")
         match artifact:
             case Source(file, package):
                 found = _download([package], Path(scratch), source=True) / file

@@ -78,19 +78,19 @@ class BoxHost:
             f"{self.packages or self.caches}-apt": "/var/cache/apt/archives",
         }
 
-    def up(self, say: Say = print) -> None:
+    def up(self, report: Say = print) -> None:
         """Make the host, or start the one that is there; returns when systemd and sshd are ready."""
         self._keys()
         with alone(self.folder.parent / "image.lock"):
-            image_id = self.made_from or image.ensure(self._client, self.debian, say)
+            image_id = self.made_from or image.ensure(self._client, self.debian, report)
         spec = self._spec(image_id)
         container = self._container()
         if container is not None and container.labels.get(SPEC) != spec:
-            say(f"the host {self.name} was made from another recipe: making it anew")
-            self.down(say=say)
+            report(f"the host {self.name} was made from another recipe: making it anew")
+            self.down(report=report)
             container = None
         if container is None:
-            say(f"making the host {self.name}")
+            report(f"making the host {self.name}")
             container = self._create(image_id, spec)
         if container.status != "running":
             self._start(container)
@@ -111,10 +111,10 @@ class BoxHost:
         """How often it has come back after a reboot from inside, since it was made."""
         return int(self._there().attrs["RestartCount"])
 
-    def down(self, *, caches: bool = False, say: Say = print) -> None:
+    def down(self, *, caches: bool = False, report: Say = print) -> None:
         """Remove the host and its data; with `caches`, also what would make the next one fast."""
         if (container := self._container()) is not None:
-            say(f"removing the host {self.name}")
+            report(f"removing the host {self.name}")
             container.remove(force=True, v=True)
         volumes = [*self.data_volumes, *(self.cache_volumes if caches else ())]
         for volume in volumes:
@@ -123,9 +123,9 @@ class BoxHost:
             except NotFound:
                 continue
             except APIError as error:
-                say(f"the volume {volume} stays: {error.explanation}")
+                report(f"the volume {volume} stays: {error.explanation}")
         if caches:
-            image.remove(self._client, self.debian, say)
+            image.remove(self._client, self.debian, report)
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def put(self, *files: File) -> None:

@@ -184,11 +184,11 @@ BESIDE = PurePosixPath("/run/llamaherd/beside")
 """Compose files of candidates that run side by side with the current servers. A reboot removes them and their units."""
 BESIDE_UNITS = PurePosixPath("/run/systemd/system")
 
-ARMS_RUN = PurePosixPath("/run/llamaherd/arms")
+TRIALS_RUN = PurePosixPath("/run/llamaherd/arms")
 """The data to restore a server that is stopped during a trial. A reboot removes it."""
-ARMS_TEXT = PurePosixPath("/run/llamaherd/arms-text")
+TRIALS_TEXT = PurePosixPath("/run/llamaherd/arms-text")
 """The input of a program that runs in place of a trial's server."""
-ARMS_GUARD = "llamaherd-arms.service"
+TRIALS_GUARD = "llamaherd-arms.service"
 """The unit that runs during a trial. When it stops, systemd restores the servers."""
 
 LIMITS_RUN = PurePosixPath("/run/llamaherd/limits")
@@ -259,9 +259,9 @@ def resume_of(instance: str) -> str:
     return f"llamaherd-resume-{instance}"
 
 
-def arm_of(instance: str, arm: str) -> str:
+def trial_service(instance: str, variant: str) -> str:
     """Return the name of a trial's server. No instance's service begins with this name."""
-    return f"llamaherd-arm-{arm.lower()}-{instance}"
+    return f"llamaherd-arm-{variant.lower()}-{instance}"
 
 
 def unit_user(instance: str) -> str:

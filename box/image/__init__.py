@@ -46,7 +46,7 @@ class Debian(NamedTuple):
 BOOKWORM, TRIXIE = Debian("bookworm", "12"), Debian("trixie", "13")
 
 
-def ensure(client: DockerClient, debian: Debian, say: Say) -> str:
+def ensure(client: DockerClient, debian: Debian, report: Say) -> str:
     """The id of a release's image, made first when there is none or its recipe has changed."""
     sources = mirror_sources(debian)
     files = _context(sources)
@@ -58,8 +58,8 @@ def ensure(client: DockerClient, debian: Debian, say: Say) -> str:
     else:
         if image.labels.get(RECIPE) == recipe:
             return str(image.id)
-    _ensure_base(client, debian, sources, say)
-    say(f"building the image {debian.image}")
+    _ensure_base(client, debian, sources, report)
+    report(f"building the image {debian.image}")
     try:
         image, _ = client.images.build(
             fileobj=_tar(files),
@@ -81,7 +81,7 @@ def ensure(client: DockerClient, debian: Debian, say: Say) -> str:
     return str(image.id)
 
 
-def remove(client: DockerClient, debian: Debian, say: Say) -> None:
+def remove(client: DockerClient, debian: Debian, report: Say) -> None:
     """Remove a release's image and its base, unless another box stands on them."""
     for tag in (debian.image, debian.base):
         try:
@@ -89,7 +89,7 @@ def remove(client: DockerClient, debian: Debian, say: Say) -> None:
         except ImageNotFound:
             continue
         except APIError as error:
-            say(f"the image {tag} stays: {error.explanation}")
+            report(f"the image {tag} stays: {error.explanation}")
 
 
 def mirror_sources(debian: Debian) -> list[str]:
@@ -119,7 +119,7 @@ def mirror_sources(debian: Debian) -> list[str]:
     return [f"deb {uri} {suite} main" for suite, uri in found.items()] if debian.codename in found else []
 
 
-def _ensure_base(client: DockerClient, debian: Debian, sources: list[str], say: Say) -> None:
+def _ensure_base(client: DockerClient, debian: Debian, sources: list[str], report: Say) -> None:
     """A plain Debian under our own tag: pulled, or made from the mirror."""
     try:
         client.images.get(debian.base)
@@ -127,20 +127,20 @@ def _ensure_base(client: DockerClient, debian: Debian, sources: list[str], say: 
         pass
     else:
         return
-    say(f"pulling debian:{debian.version} (a registry that says nothing for 10 s counts as absent)")
+    report(f"pulling debian:{debian.version} (a registry that says nothing for 10 s counts as absent)")
     # The timeout is for each silence, not for the whole: a slow registry that answers is waited for.
     hasty = from_env(timeout=10)
     try:
         hasty.images.pull("debian", debian.version).tag(debian.base)
     except (DockerException, RequestException):
-        _bootstrap(client, debian, sources, say)
+        _bootstrap(client, debian, sources, report)
     finally:
         hasty.close()
 
 
-def _bootstrap(client: DockerClient, debian: Debian, sources: list[str], say: Say) -> None:
+def _bootstrap(client: DockerClient, debian: Debian, sources: list[str], report: Say) -> None:
     """Make the base with mmdebstrap, which needs only a Debian mirror."""
-    say("no image registry answers: making the base image from a Debian mirror with mmdebstrap (about 20 s)")
+    report("no image registry answers: making the base image from a Debian mirror with mmdebstrap (about 20 s)")
     keyring = [f"--keyring={KEYRING}"] if KEYRING.exists() else []
     with tempfile.TemporaryDirectory(prefix="llamaherd-base-") as folder:
         archive = Path(folder) / "base.tar"

@@ -75,12 +75,12 @@ def _drained(path: Path, plan: Plan, chosen: Sequence[InstancePlan], options: Co
     seconds = {each.name: each.drain + _STOP_SECONDS + each.server.start_seconds for each in chosen if stops}
     stopped: list[str] = []
 
-    def say(line: str) -> None:
+    def report(line: str) -> None:
         # A gateway that sends to a stopped server again finds it down, and sends nothing.
         if not stopped or options.verb == "restart":
             echo(line, err=True)
 
-    with drained_for_change(path, plan, seconds, say):
+    with drained_for_change(path, plan, seconds, report):
         yield
         stopped.append(options.verb)
 

@@ -117,7 +117,7 @@ def measuring_progress(name: str) -> Iterator[ProgressReporter]:
         class Bar:
             """Prints lines above a bar."""
 
-            def say(self, text: str) -> None:
+            def report(self, text: str) -> None:
                 """Print a line above the bar."""
                 bars.console.print(escape(plain(text)))
 
@@ -136,7 +136,7 @@ class MeasuringLines:
         self._name, self._clock = name, clock
         self._printed_at = clock()
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Print a line."""
         echo(text, err=True)
 

@@ -225,7 +225,7 @@ def _hold_host(journal: SearchJournal, tuned: TuneTarget, budget: int, lock_wait
     stops = (tuned.server,)
     drain = partial(drained, tuned.inventory, tuned.plan, stops, report)
     with locked_host(rig, connect, user, report, lock_wait):
-        first = tuned.arm(tuned.start, None)
+        first = tuned.variant(tuned.start, None)
         keys = read_keys((first,))
         trial = Trial(
             rig, connect, (first,), stops, budget, user, report, drain, keys, replaceable=True, text=tuned.text
@@ -242,7 +242,7 @@ def _search_candidates(journal: SearchJournal, tuned: TuneTarget, budget: int, s
     hints = [tuned.hinted(each) for each in found_by_twins(journal.path.parents[2], head)]
     if hints:
         echo(f"tried early, from the results of similar searches: {'; '.join(map(str, hints))}", err=True)
-    evaluation = Evaluation(servers, tuned.arm, head.aim, tuned.context, drafts, climb=servers.climb)
+    evaluation = Evaluation(servers, tuned.variant, head.aim, tuned.context, drafts, climb=servers.climb)
     evaluation.gauge = partial(watch_gpus, tuned.rig.connect) if head.aim.of_energy else None
     Tuning(
         evaluation,

@@ -30,9 +30,9 @@ from llamaherd.role.changes import (
     GateRequest,
     Guard,
     RebootHost,
+    Report,
     RunScript,
     RunVerb,
-    Say,
     SendFile,
 )
 from llamaherd.text.terminal import plain
@@ -269,12 +269,12 @@ class DeferredVerbCommand(PyinfraCommand):
 
     @override
     def execute(self, state: State, host: Host, connector_arguments: Any) -> Any:
-        def say(line: str) -> None:
+        def report(line: str) -> None:
             show_detail(host, line)
 
-        say(self.how.says)
+        report(self.how.says)
         try:
-            how = self.how.make(say)
+            how = self.how.make(report)
         except (UserError, InventoryError) as error:
             return RefuseCommand([str(error)]).execute(state, host, connector_arguments)
         return VerbCommand(how).execute(state, host, connector_arguments)[0]
@@ -339,11 +339,11 @@ class RebootHostCommand(PyinfraCommand):
 class GateCommand(PyinfraCommand):
     """Measures a changed server by its gate. A rejected change fails the host, and the host keeps the reason."""
 
-    def __init__(self, gate: Callable[[GateRequest], GateRefusal | None], gated: Gated, say: Say) -> None:
+    def __init__(self, gate: Callable[[GateRequest], GateRefusal | None], gated: Gated, report: Report) -> None:
         super().__init__()
         self.gate = gate
         self.gated = gated
-        self.say = say
+        self.report = report
 
     @override
     def execute(self, state: State, host: Host, connector_arguments: Any) -> bool:
@@ -354,7 +354,7 @@ class GateCommand(PyinfraCommand):
             connect=Connect.model_validate(data.rig_connect),
             inventory=Path(data.inventory),
             user=Origin.model_validate(data.rig_origin).who,
-            say=self.say,
+            report=self.report,
         )
         try:
             refusal = self.gate(request)

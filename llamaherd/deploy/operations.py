@@ -46,7 +46,7 @@ from llamaherd.pipeline.plan import leftovers, role_parts, tasks_of
 from llamaherd.pipeline.preview import file_size, files_to_send, local_sizes, survey_host, table_lines
 from llamaherd.pipeline.removal import removing_roles
 from llamaherd.plan import InstancePlan, Plan
-from llamaherd.role.changes import Change, Say, SendFile, Services, operation_change
+from llamaherd.role.changes import Change, Report, SendFile, Services, operation_change
 from llamaherd.role.role import Role, Run, Task
 from llamaherd.text.numbers import show_size
 
@@ -152,10 +152,12 @@ def _drained(host: Host, services: Services, change: Change) -> AbstractContextM
         return nullcontext()
     plan = Plan.model_validate(host.data.plan)
     changed = {each.name: _change_seconds(each) for each in plan.instances if each.service in names}
-    return services.drain(Path(host.data.inventory), plan, dict.fromkeys(changed, sum(changed.values())), _say_on(host))
+    return services.drain(
+        Path(host.data.inventory), plan, dict.fromkeys(changed, sum(changed.values())), _report_on(host)
+    )
 
 
-def _say_on(host: Host) -> Say:
+def _report_on(host: Host) -> Report:
     return lambda line: show_detail(host, line)
 
 
@@ -240,7 +242,7 @@ def _commands(here: Host, services: Services, changes: Sequence[Change]) -> Comm
         with _drained(here, services, change):
             for part in change.parts:
                 if part.gated:
-                    yield GateCommand(services.gate, part.gated, _say_on(here))
+                    yield GateCommand(services.gate, part.gated, _report_on(here))
             carried = command(change)
             if isinstance(change.how, SendFile) and not isinstance(carried, RefuseCommand):
                 local = change.how.local

@@ -16,7 +16,7 @@ from llamaherd.onhost.gateway import DrainState
 from llamaherd.pipeline.fleet_files import survey_fleet_file
 from llamaherd.plan import InstancePlan, Plan
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 DRAIN_SECONDS = 900
 """Seconds after which hosts of gateways undo a drain, even if the measuring run has ended: the run renews it."""
@@ -29,16 +29,16 @@ _EVERY = 300.0
 class ServerGateways:
     """The gateways of a server: their rigs, and for each model its fallback, if there is one.
 
-    `say` prints a line. After `longest` seconds the hosts of gateways undo the drain.
+    `report` prints a line. After `longest` seconds the hosts of gateways undo the drain.
     """
 
     server: str
     longest: int
     gateways: Mapping[str, Rig]
     fallbacks: Mapping[str, str | None]
-    say: Say
+    report: Report
 
-    def step_aside(self, wait: int = 0) -> Mapping[str, Rig]:
+    def drain(self, wait: int = 0) -> Mapping[str, Rig]:
         """Drain the server at its gateways, and wait so many seconds for its running requests; return the gateways.
 
         A drain by hand stays.
@@ -49,43 +49,45 @@ class ServerGateways:
         except BaseException:
             undo_drain(willing, self.server)
             raise
-        aside = {}
+        gateways = {}
         for rig, found in drained.items():
             if isinstance(found, DrainState):
                 left = f"; {found.left} requests that were sent before are still running" if wait and found.left else ""
-                self.say(f"{rig} sends no new requests to {self.server}{left}")
-                aside[rig] = self.gateways[rig]
+                self.report(f"{rig} sends no new requests to {self.server}{left}")
+                gateways[rig] = self.gateways[rig]
             else:
-                self.say(f"{rig} continues sending to {self.server}: {found.message}")
-        return aside
+                self.report(f"{rig} continues sending to {self.server}: {found.message}")
+        return gateways
 
     def _willing(self) -> Mapping[str, Rig]:
         """Return the gateways that send requests to the server, and have others for all of its models."""
         willing = {}
         for rig, now in query_gateways(self.gateways).items():
             if not isinstance(now, GatewaySnapshot):
-                self.say(f"{rig} continues sending to {self.server}: {now.message}")
+                self.report(f"{rig} continues sending to {self.server}: {now.message}")
             elif not now.takes(self.server):
                 continue
             elif alone := now.without(self.server, self.fallbacks):
-                self.say(f"{rig} continues sending to {self.server}: no other server serves {' and '.join(alone)}")
+                self.report(f"{rig} continues sending to {self.server}: no other server serves {' and '.join(alone)}")
             else:
                 willing[rig] = self.gateways[rig]
         return willing
 
-    def step_back(self, aside: Mapping[str, Rig]) -> None:
+    def undo(self, gateways: Mapping[str, Rig]) -> None:
         """Undo the drain at the gateways where it is unchanged since."""
-        for rig, found in undo_drain(aside, self.server).items():
+        for rig, found in undo_drain(gateways, self.server).items():
             if found is True:
-                self.say(f"{rig} sends to {self.server} again")
+                self.report(f"{rig} sends to {self.server} again")
             elif found is False:
-                self.say(f"{rig} is left as it is: the drain of {self.server} was changed, or its time was over")
+                self.report(f"{rig} is left as it is: the drain of {self.server} was changed, or its time was over")
             else:
-                self.say(f"{rig} sends nothing to {self.server} for {self.longest} s more at most: {found.message}")
+                self.report(f"{rig} sends nothing to {self.server} for {self.longest} s more at most: {found.message}")
 
 
-def gateways_of(inventory: Path, plan: Plan, instance: InstancePlan, longest: int, say: Say) -> ServerGateways | None:
-    """Return the gateways of an instance; None if it has none, or if they cannot be queried, which `say` reports."""
+def gateways_of(
+    inventory: Path, plan: Plan, instance: InstancePlan, longest: int, report: Report
+) -> ServerGateways | None:
+    """Return the gateways of an instance; None if it has none, or if they cannot be queried, which `report` prints."""
     folder = inventory if inventory.is_dir() else inventory.parent
     declared = survey_fleet_file(folder).declared
     if declared is None or declared.gateway is None:
@@ -97,14 +99,14 @@ def gateways_of(inventory: Path, plan: Plan, instance: InstancePlan, longest: in
     server = f"{plan.rig}.{instance.name}"
     try:
         gateway = declared_gateway(inventory)
-        return ServerGateways(server, longest, gateway.hosts, gateway.fallbacks, say)
+        return ServerGateways(server, longest, gateway.hosts, gateway.fallbacks, report)
     except (InventoryError, UserError) as error:
-        say(f"the gateways of {server} are not queried: {str(error).splitlines()[0]}")
+        report(f"the gateways of {server} are not queried: {str(error).splitlines()[0]}")
         return None
 
 
 @contextmanager
-def drained_for_change(inventory: Path, plan: Plan, seconds: Mapping[str, int], say: Say) -> Iterator[None]:
+def drained_for_change(inventory: Path, plan: Plan, seconds: Mapping[str, int], report: Report) -> Iterator[None]:
     """Drain instances while they are changed, at those gateways that have other servers for their models.
 
     `seconds`: the longest that the change takes, by instance. If the run ends in the middle, timers on the hosts of
@@ -114,14 +116,16 @@ def drained_for_change(inventory: Path, plan: Plan, seconds: Mapping[str, int], 
         for instance in plan.instances:
             if instance.name not in seconds:
                 continue
-            front = gateways_of(inventory, plan, instance, seconds[instance.name], say)
-            if front and (aside := front.step_aside()):
-                stack.callback(front.step_back, aside)
+            front = gateways_of(inventory, plan, instance, seconds[instance.name], report)
+            if front and (gateways := front.drain()):
+                stack.callback(front.undo, gateways)
         yield
 
 
 @contextmanager
-def drained(inventory: Path, plan: Plan, instances: Sequence[InstancePlan], say: Say, wait: int = 0) -> Iterator[None]:
+def drained(
+    inventory: Path, plan: Plan, instances: Sequence[InstancePlan], report: Report, wait: int = 0
+) -> Iterator[None]:
     """Drain instances while they are measured, however long that takes, at the gateways that have other servers.
 
     Wait so many seconds for their running requests. If the run is interrupted, timers on the hosts of gateways undo the
@@ -129,19 +133,19 @@ def drained(inventory: Path, plan: Plan, instances: Sequence[InstancePlan], say:
     """
     with ExitStack() as around:
         for instance in instances:
-            if front := gateways_of(inventory, plan, instance, DRAIN_SECONDS + wait, say):
+            if front := gateways_of(inventory, plan, instance, DRAIN_SECONDS + wait, report):
                 around.enter_context(_renewed(front, wait))
         yield
 
 
 @contextmanager
 def _renewed(front: ServerGateways, wait: int) -> Iterator[None]:
-    aside = front.step_aside(wait)
+    gateways = front.drain(wait)
     ended = Event()
 
     def renewing() -> None:
-        while aside and not ended.wait(_EVERY):
-            renew_drain(aside, front.server)
+        while gateways and not ended.wait(_EVERY):
+            renew_drain(gateways, front.server)
 
     thread = Thread(target=renewing, daemon=True)
     thread.start()
@@ -150,5 +154,5 @@ def _renewed(front: ServerGateways, wait: int) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        if aside:
-            front.step_back(aside)
+        if gateways:
+            front.undo(gateways)

@@ -188,33 +188,33 @@ WAKE_SECONDS = 180
 _PAUSE_SECONDS = 3.0
 _PROBE_SECONDS = 30
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 def wake_rigs(
-    gateways: Mapping[str, Rig], rigs: Mapping[str, Rig], say: Say, seconds: float = WAKE_SECONDS
+    gateways: Mapping[str, Rig], rigs: Mapping[str, Rig], report: Report, seconds: float = WAKE_SECONDS
 ) -> set[str]:
     """Let gateways wake rigs, and wait until the hosts respond. Print what happens, and return those that respond."""
     for name in rigs:
-        say(f"{name}: it does not respond; waking it, for up to {seconds:.0f} s")
-    woken = query_all(rigs, partial(_wake, gateways, say=say, seconds=seconds))
+        report(f"{name}: it does not respond; waking it, for up to {seconds:.0f} s")
+    woken = query_all(rigs, partial(_wake, gateways, report=report, seconds=seconds))
     return {name for name, is_awake in woken.items() if is_awake}
 
 
-def _wake(gateways: Mapping[str, Rig], rig: Rig, *, say: Say, seconds: float) -> bool:
+def _wake(gateways: Mapping[str, Rig], rig: Rig, *, report: Report, seconds: float) -> bool:
     """Return whether a host responds within the limit, while gateways send it packets."""
     began = time.monotonic()
     while True:
         sent = wake_rig(gateways, rig.rig)
         if not any(isinstance(each, Woken) for each in sent.values()):
             for name, each in sent.items():
-                say(f"{rig.rig}: {name} did not wake it: {each}")
+                report(f"{rig.rig}: {name} did not wake it: {each}")
             return False
         if _responds(rig):
-            say(f"{rig.rig}: awake after {time.monotonic() - began:.0f} s")
+            report(f"{rig.rig}: awake after {time.monotonic() - began:.0f} s")
             return True
         if time.monotonic() - began > seconds:
-            say(f"{rig.rig}: it does not respond {seconds:.0f} s after the first packet")
+            report(f"{rig.rig}: it does not respond {seconds:.0f} s after the first packet")
             return False
         time.sleep(_PAUSE_SECONDS)
 

@@ -191,7 +191,7 @@ class HostLock:
         shell, self._ready = self._ready, None
         return shell if shell and shell.alive else None
 
-    def take(self, say: Callable[[str], None], wait: int = LOCK_WAIT) -> bool:
+    def take(self, report: Callable[[str], None], wait: int = LOCK_WAIT) -> bool:
         """Take the lock, or keep it. Return whether it was taken now: another run may have changed the host.
 
         Wait so many seconds for another run, and report that. Raise UserError if another run keeps the lock for longer,
@@ -207,7 +207,7 @@ class HostLock:
             if stream == "stderr":
                 complaints.append(line)
             else:
-                say(line.rstrip("\n"))
+                report(line.rstrip("\n"))
 
         events = Events(hear)
         document = request("llamaherd.reservation.hold_run", RunLockInput(self._rig, self._who, wait))

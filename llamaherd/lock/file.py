@@ -569,7 +569,7 @@ _RETRY_SECONDS = 0.1  # seconds between two tries
 
 
 @contextmanager
-def lock_held(path: Path, say: Callable[[str], None], patience: float = HOLD_SECONDS) -> Iterator[None]:
+def lock_held(path: Path, report: Callable[[str], None], patience: float = HOLD_SECONDS) -> Iterator[None]:
     """Keep other runs out of the folder of a lock; wait for a running one, and print that. Raise LockError (LH030).
 
     The folder itself is locked, which leaves no file behind and works in a read-only folder.
@@ -582,14 +582,14 @@ def lock_held(path: Path, say: Callable[[str], None], patience: float = HOLD_SEC
             Place(path), f"{folder} cannot be opened: {error.strerror}", "check the folder and its mode"
         ) from None
     try:
-        _wait_for_lock(handle, folder, path, say, patience)
+        _wait_for_lock(handle, folder, path, report, patience)
         yield
     finally:
         # Closing it lets other runs in, as does the end of this process, however it comes.
         os.close(handle)
 
 
-def _wait_for_lock(handle: int, folder: Path, path: Path, say: Callable[[str], None], patience: float) -> None:
+def _wait_for_lock(handle: int, folder: Path, path: Path, report: Callable[[str], None], patience: float) -> None:
     reported, until = False, time.monotonic() + patience
     while True:
         try:
@@ -597,7 +597,7 @@ def _wait_for_lock(handle: int, folder: Path, path: Path, say: Callable[[str], N
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 # Network filesystems lock files that are open for writing, or nothing at all.
-                say(f"{folder} is on a filesystem without locks: run no other `herd lock` there at the same time")
+                report(f"{folder} is on a filesystem without locks: run no other `herd lock` there at the same time")
                 return
         else:
             return
@@ -608,6 +608,6 @@ def _wait_for_lock(handle: int, folder: Path, path: Path, say: Callable[[str], N
                 f"check why it waits, or end it: `fuser -v {folder}` lists it",
             )
         if not reported:
-            say(f"another `herd lock` is running in {folder}: waiting for it")
+            report(f"another `herd lock` is running in {folder}: waiting for it")
             reported = True
         time.sleep(_RETRY_SECONDS)

@@ -196,7 +196,7 @@ def _sentences(url: str) -> Iterator[None]:
 # --- the attestation ----------------------------------------------------------------------------------------
 
 
-def unverified(release: LockedRelease, say: Callable[[str], None]) -> Unverified | None:
+def unverified(release: LockedRelease, report: Callable[[str], None]) -> Unverified | None:
     """Verify that the authors' workflow built the archives; return None if it did, or why that is unknown.
 
     `gh` reads the archives, so they are fetched. Raise GithubError if an attestation is not valid.
@@ -207,17 +207,19 @@ def unverified(release: LockedRelease, say: Callable[[str], None]) -> Unverified
         return Unverified("`gh` is not installed on this machine", help_)
     try:
         with TemporaryDirectory(prefix="llamaherd-release-") as folder:
-            return _unverified_in(Path(folder), program, release, say)
+            return _unverified_in(Path(folder), program, release, report)
     except OSError as error:
         help_ = "make room there, or set TMPDIR to another folder"
         raise GithubError(f"{error.filename or 'the archive'} cannot be written: {error.strerror}", help_) from None
 
 
-def _unverified_in(folder: Path, program: str, release: LockedRelease, say: Callable[[str], None]) -> Unverified | None:
+def _unverified_in(
+    folder: Path, program: str, release: LockedRelease, report: Callable[[str], None]
+) -> Unverified | None:
     """Fetch each archive to a folder, and verify it. Raise GithubError and OSError."""
     for archive in release.archives:
         name = archive.url.rpartition("/")[2]
-        say(f"fetching {name} ({show_size(archive.size)}) to verify its attestation")
+        report(f"fetching {name} ({show_size(archive.size)}) to verify its attestation")
         file = folder / name
         if _fetch(archive, file) != archive.sha256:
             raise GithubError(f"{name} has another sha256 than GitHub lists", "try again; do not lock it otherwise")

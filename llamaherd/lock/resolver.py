@@ -183,7 +183,7 @@ def lock_fleet(
     fleet: Fleet,
     old: Lock,
     place: PlaceIn,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
     upgrade: Collection[str] = (),
     *,
     folder: Path,
@@ -192,7 +192,7 @@ def lock_fleet(
 ) -> LockOutcome:
     """Return the lock of a fleet: keep locked names, resolve new ones and upgrades, drop unused ones.
 
-    `upgrade` names engines, images and models as the inventory does, or ALL. `say` prints each query. `own` is the
+    `upgrade` names engines, images and models as the inventory does, or ALL. `report` prints each query. `own` is the
     fleet's own file, and `folder` that of the lock. `whole` is False if other rigs share the lock, whose entries stay.
     One failure does not hide the others. Raise InventoryError for an upgrade of a missing name (LH035).
     """
@@ -207,13 +207,13 @@ def lock_fleet(
             )
             for name in unknown
         )
-    outcome = _resolve(wants, _Run(old, frozenset(upgrade), say, folder))
+    outcome = _resolve(wants, _Run(old, frozenset(upgrade), report, folder))
     return outcome if whole else replace(outcome, lock=_merged(old, outcome.lock))
 
 
-def lock_missing(missing: Wants, old: Lock, say: Callable[[str], None], folder: Path) -> LockOutcome:
+def lock_missing(missing: Wants, old: Lock, report: Callable[[str], None], folder: Path) -> LockOutcome:
     """Return a lock with these missing names in addition. Locked names stay unchanged."""
-    outcome = _resolve(missing, _Run(old, frozenset(), say, folder))
+    outcome = _resolve(missing, _Run(old, frozenset(), report, folder))
     return replace(outcome, lock=_merged(old, outcome.lock))
 
 
@@ -299,7 +299,7 @@ class _Run:
 
     old: Lock
     upgrade: frozenset[str]
-    say: Callable[[str], None]
+    report: Callable[[str], None]
     folder: Path
     findings: list[Finding] = field(default_factory=list)
 
@@ -309,7 +309,7 @@ class _Run:
             locked = self._kept(self.old.ref(git, ref), wanted)
             try:
                 if locked is None:
-                    self.say(f"querying {git_refs.plain_url(git)} for {ref}")
+                    self.report(f"querying {git_refs.plain_url(git)} for {ref}")
                     found = git_refs.commit_of(git, ref)
                     locked = LockedRef(git=git, ref=ref, commit=found.commit)
                     if found.note:
@@ -343,7 +343,7 @@ class _Run:
         if not wanted.built or git.removesuffix(".git") != UPSTREAM["llama.cpp"] or build is None or len(build) > 1:
             return None
         try:
-            self.say(f"querying {hub.endpoint()} for the page of b{build[0]}")
+            self.report(f"querying {hub.endpoint()} for the page of b{build[0]}")
             page = hub.page_of(build[0])
         except HubError as error:
             if same and same.page:
@@ -371,12 +371,12 @@ class _Run:
                     self._failed(wanted, error)
 
     def _release(self, key: ReleaseKey, wanted: WantedName, old: LockedRelease | None) -> LockedRelease:
-        self.say(f"querying {github.endpoint()} for release {key[1]} for {describe_system(key[2])}")
+        self.report(f"querying {github.endpoint()} for release {key[1]} for {describe_system(key[2])}")
         found = github.resolve(key)
         if old and old.archives != found.archives:
             message = f"release {key[1]} has other archives than when it was locked"
             self._warn(wanted.place, message, "find out why before you commit the lock: releases do not change")
-        doubt = github.unverified(found, self.say)
+        doubt = github.unverified(found, self.report)
         if doubt:
             message = f"the attestation of release {key[1]} was not verified: {doubt.message}"
             severity: Severity = "warning" if doubt.is_suspicious else "note"
@@ -389,7 +389,7 @@ class _Run:
             digest = self._kept(self.old.digest(image), wanted)
             try:
                 if digest is None:
-                    self.say(f"querying {image_name(image).host} for {image}")
+                    self.report(f"querying {image_name(image).host} for {image}")
                     digest = registry.digest_of(image)
                     tag = image_name(image).tag
                     self._note_tag(tag, wanted, stays=digest == self.old.digest(image))
@@ -403,15 +403,15 @@ class _Run:
             model = self._kept(self.old.find(*key), wanted)
             try:
                 if model is None:
-                    self.say(
+                    self.report(
                         f"querying {hub.endpoint()} for {key[0]} at {key[1]}, {' and '.join(filter(None, key[2:]))}"
                     )
                     model = self._resolved(key, wanted)
                 if model.header is None and model.is_gguf:
-                    self.say(f"reading the headers of {len(model.shards)} files of {model.repo}")
+                    self.report(f"reading the headers of {len(model.shards)} files of {model.repo}")
                     model = hub.with_header(model)
                 if wanted.whole and model.lacks_shape:
-                    self.say(f"reading the shape of {model.repo}")
+                    self.report(f"reading the shape of {model.repo}")
                     model = hub.with_shape(model)
                 yield model
             except HubError as error:
@@ -456,7 +456,7 @@ class _Run:
             message = f"{path} has another size than when it was locked"
             self._warn(wanted.place, message, f"to use it, run `herd lock --upgrade {min(wanted.names)}`")
             return known
-        self.say(f"reading {path}")
+        self.report(f"reading {path}")
         try:
             hashed = hash_file(path)
             fits = self._require_hash(path, sha256, hashed.sha256, wanted)
@@ -488,7 +488,7 @@ class _Run:
         known = self._kept(next((each for each in self.old.archives if each.archive == name), None), wanted)
         if known and source.sha256 in (None, known.sha256):
             return known
-        self.say(f"reading {source.archive}")
+        self.report(f"reading {source.archive}")
         try:
             hashed: HashedFile = hash_archive(source)
         except LocalFileError as error:

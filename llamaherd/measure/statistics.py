@@ -155,7 +155,7 @@ class Estimate:
 class Ratio:
     """The speed of B divided by that of A: above 1 is faster.
 
-    As `Estimate`; `n` counts units of an arm, the fewer of both.
+    As `Estimate`; `n` counts units of a variant, the fewer of both.
     """
 
     value: float
@@ -294,7 +294,7 @@ FEWEST_BLOCKS = 3
 """Blocks that an interval needs."""
 
 _FOUR_BLOCKS = tuple(sorted(set(permutations(("AB", "AB", "BA", "BA")))))
-"""All orders in which each arm comes first twice in four blocks."""
+"""All orders in which each variant comes first twice in four blocks."""
 
 
 @dataclass(frozen=True)
@@ -335,7 +335,7 @@ MOST_MORE = 50
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict. If it is inconclusive, `more` is about how many more units of each arm would decide.
+    """A verdict. If it is inconclusive, `more` is about how many more units of each variant would decide.
 
     `more` is None if more than `MOST_MORE` would be needed.
     """
@@ -368,7 +368,7 @@ def judge_ratio(ratio: Ratio, margin: float) -> Judgement:
 
 
 def _more(ratio: Ratio, margin: float, have: int) -> int | None:
-    """Return how many more of each arm would decide, if ratio and spread stay as they are."""
+    """Return how many more of each variant would decide, if ratio and spread stay as they are."""
     if ratio.spread is None:
         return max(1, FEWEST_BLOCKS - have)
     gap = min(abs(log(ratio.value) - log(1 - margin)), abs(log(ratio.value) - log(1 + margin)))

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from llamaherd.layout import (
     ACCOUNTS,
-    ARMS_GUARD,
     BESIDE_UNITS,
     BUILDS,
     DRIVER_BEFORE,
@@ -25,6 +24,7 @@ from llamaherd.layout import (
     PRESETS,
     SET_ASIDE,
     TIMER_STAMPS,
+    TRIALS_GUARD,
     UNITS,
 )
 from llamaherd.onhost.clients import docker, systemctl
@@ -202,7 +202,7 @@ class _Removal(Removals):
 
     def _remove_units(self) -> None:
         """Stop and remove units. Guards go first: they restore what a trial has changed."""
-        units = sorted(_units(self._system), key=lambda each: each not in (ARMS_GUARD, LIMITS_GUARD))
+        units = sorted(_units(self._system), key=lambda each: each not in (TRIALS_GUARD, LIMITS_GUARD))
         for unit in units:
             systemctl(self._system, "stop", unit, seconds=STOP_SECONDS)
             if self._system.entry(f"{UNITS}/{unit}"):

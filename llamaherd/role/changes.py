@@ -25,7 +25,7 @@ Action = Literal[
 ]
 """The kind of a change. `update` writes files that differ; `start` starts what is stopped; `restart` stops it first."""
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 """Shows a line to the user."""
 
 LOGIN_SECONDS = 120
@@ -97,7 +97,7 @@ class DeferredVerb:
     `says` is shown meanwhile.
     """
 
-    make: Callable[[Say], RunVerb]
+    make: Callable[[Report], RunVerb]
     says: str = ""
 
 
@@ -267,7 +267,7 @@ class GateRequest:
     connect: Connect
     inventory: Path
     user: str
-    say: Say
+    report: Report
 
 
 @dataclass(frozen=True)
@@ -285,5 +285,5 @@ class Services:
 
     gate: Callable[[GateRequest], GateRefusal | None]
     """Measures a changed server and the running one. Returns None if the change is accepted. Raises UserError."""
-    drain: Callable[[Path, Plan, Mapping[str, int], Say], AbstractContextManager[None]]
+    drain: Callable[[Path, Plan, Mapping[str, int], Report], AbstractContextManager[None]]
     """Drains the servers of a plan while the context is open: seconds that each change takes at most, by instance."""

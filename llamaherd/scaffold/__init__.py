@@ -224,7 +224,7 @@ ReadHeader = Callable[[str], Header]
 
 
 def propose_model(
-    found: FoundHost, make_rig: Callable[[Proposal], Rig], read_header: ReadHeader, say: Callable[[str], None]
+    found: FoundHost, make_rig: Callable[[Proposal], Rig], read_header: ReadHeader, report: Callable[[str], None]
 ) -> Proposal:
     """Return the first model that fits the host, from the largest to the smallest; SMALL if no header can be read.
 
@@ -235,12 +235,12 @@ def propose_model(
     tried = [each for each in LARGE if largest >= each.least]
     try:
         for each in (*tried, *([SMALL] if largest else [])):
-            say(f"reading the header of {each.on_hub}")
+            report(f"reading the header of {each.on_hub}")
             header = read_header(each.on_hub)
             if fits_rig(make_rig(each), header, found.free):
                 return each
     except UserError as error:
-        say(f"proposing the small model {SMALL.on_hub}: {error.message}")
+        report(f"proposing the small model {SMALL.on_hub}: {error.message}")
         return SMALL
     return replace(SMALL, on_gpu=False)
 

@@ -38,7 +38,7 @@ from llamaherd.plan import (
     StorePlan,
     digest,
 )
-from llamaherd.role.changes import Action, Change, DeferredVerb, How, RunVerb, Say, SendFile
+from llamaherd.role.changes import Action, Change, DeferredVerb, How, Report, RunVerb, SendFile
 from llamaherd.role.preflight import DiskNeed, Refusal, disk_row
 from llamaherd.role.report import Installed
 from llamaherd.role.role import Inspection, Judging, Planning, PlanPart, Role, Task, Verified
@@ -132,7 +132,7 @@ class ModelSource:
     token: str | None = field(default=None, repr=False)
 
 
-Places = Callable[[Plan, Sequence[str], Say], Sequence[ModelSource]]
+Places = Callable[[Plan, Sequence[str], Report], Sequence[ModelSource]]
 """Finds out, when it is needed, where the files with these sha256s are to be had."""
 
 
@@ -222,10 +222,10 @@ def _fetch(
     wanted: Sequence[tuple[ModelPlan, ModelFile]],
     places: Places,
     watcher: str,
-    say: Say,
+    report: Report,
 ) -> RunVerb:
     """Return the verb that fetches files, from where they are now."""
-    found = places(plan, [file.sha256 for _, file in wanted], say)
+    found = places(plan, [file.sha256 for _, file in wanted], report)
     seconds = transfer_seconds(file.size for _, file in wanted)
     given = FetchInput(
         id=_job_id(plan),
@@ -317,14 +317,14 @@ def shared_urls(source: FromNeighbour, wanted: Sequence[str], shared: Shared) ->
     return {sha256: f"http://{host}:{source.port}/{sha256}" for sha256 in shared.files}
 
 
-def file_places(plan: Plan, wanted: Sequence[str], say: Say) -> list[ModelSource]:
+def file_places(plan: Plan, wanted: Sequence[str], report: Report) -> list[ModelSource]:
     """Return the sources of files with these sha256s, in the order of `from`, without rigs that are off."""
     found: list[ModelSource] = []
     for source in plan.store.sources:
         if isinstance(source, FromHub):
             found += _from_hub(plan, wanted)
         elif isinstance(source, FromNeighbour):
-            found += _from_peer(source, wanted, say)
+            found += _from_peer(source, wanted, report)
     return found
 
 
@@ -352,7 +352,7 @@ def _mirrored(url: str, repo: str) -> str:
     return f"{endpoint()}{url[at:]}"
 
 
-def _from_peer(source: FromNeighbour, wanted: Sequence[str], say: Say) -> list[ModelSource]:
+def _from_peer(source: FromNeighbour, wanted: Sequence[str], report: Report) -> list[ModelSource]:
     """Open the store of a rig for a while. A client with the token, which is made here, can read from it."""
     token = secrets.token_hex(32)
     try:
@@ -360,9 +360,9 @@ def _from_peer(source: FromNeighbour, wanted: Sequence[str], say: Say) -> list[M
         shared = protocol.query_verb(Remote(source.connect), "models.share", given, Shared, _SHARE_SECONDS)
         urls = shared_urls(source, wanted, shared)
     except (RemoteError, SharingError) as error:
-        say(f"nothing comes from {source.name}: {error.message}")
+        report(f"nothing comes from {source.name}: {error.message}")
         return []
-    say(f"{source.name} has {len(urls)} of the {len(wanted)} files")
+    report(f"{source.name} has {len(urls)} of the {len(wanted)} files")
     return [ModelSource(source.name, urls, token)] if urls else []
 
 

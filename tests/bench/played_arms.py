@@ -57,7 +57,7 @@ class Played:
     def clock(self) -> float:
         return self.now
 
-    def ask(self, wanted: RequestSpec) -> Answer | Failure:
+    def request(self, wanted: RequestSpec) -> Answer | Failure:
         assert self.running
         self.asked[self.running].append(wanted)
         if failed := self.fails(sum(map(len, self.asked.values()))):

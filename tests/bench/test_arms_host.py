@@ -63,7 +63,7 @@ def host(log: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
 
     def begin(script: str, *, refuses: bool = False, beside: bool = False) -> TrialHost:
         play_verb(monkeypatch, script.replace("{log}", str(log)))
-        given = trial([ARM], [] if beside else [ARM.instance], drain=partial(aside, refuses=refuses), say=note)
+        given = trial([ARM], [] if beside else [ARM.instance], drain=partial(aside, refuses=refuses), report=note)
         return TrialHost(given, "salts")
 
     return begin

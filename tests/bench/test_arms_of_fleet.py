@@ -30,25 +30,25 @@ def served(fleet: Path) -> InstancePlan:
     return found
 
 
-def other_words(server: InstancePlan, arm: InstancePlan) -> dict[str, tuple[str, str]]:
+def other_words(server: InstancePlan, variant: InstancePlan) -> dict[str, tuple[str, str]]:
     """What differs about their arguments, by the flag."""
-    a, b = (each.server.arguments for each in (server, arm))
+    a, b = (each.server.arguments for each in (server, variant))
     return {a[at - 1]: (a[at], b[at]) for at in range(len(a)) if a[at] != b[at]}
 
 
 def test_a_candidate_listens_on_its_own_host_and_is_else_as_declared(fleet: Path) -> None:
     server, found = served(fleet), tune_target(fleet, ROLES, "porch", None)
-    arm = found.arm(found.start.with_keys({"ubatch": 1024}), 60).instance
-    assert other_words(server, found.arm(found.start, None).instance) == {
+    variant = found.variant(found.start.with_keys({"ubatch": 1024}), 60).instance
+    assert other_words(server, found.variant(found.start, None).instance) == {
         "--host": ("0.0.0.0", "127.0.0.1"),
-        "--port": ("8001", str(arm.endpoint.port)),
+        "--port": ("8001", str(variant.endpoint.port)),
     }
-    words = arm.server.arguments
+    words = variant.server.arguments
     assert words[words.index("--ubatch-size") + 1] == "1024"
-    assert words[words.index("--host") + 1] == arm.endpoint.listen == "127.0.0.1"
-    assert arm.server.start_seconds == 60
-    assert arm.endpoint.port != server.endpoint.port
-    assert arm.endpoint.key == server.endpoint.key is not None, "the key that `herd up` makes for the gateway"
+    assert words[words.index("--host") + 1] == variant.endpoint.listen == "127.0.0.1"
+    assert variant.server.start_seconds == 60
+    assert variant.endpoint.port != server.endpoint.port
+    assert variant.endpoint.key == server.endpoint.key is not None, "the key that `herd up` makes for the gateway"
 
 
 def test_both_arms_of_a_comparison_are_planned(fleet: Path) -> None:

@@ -123,10 +123,10 @@ def test_an_instance_is_tuned_as_a_server_of_its_own(inventory: Path) -> None:
     keys = {axis.key for axis in found.space.axes} | set(found.space.packed)
     assert keys
     assert keys.isdisjoint(ALIKE)
-    arm = found.arm(found.start.with_keys({"ubatch": 256}), 77)
-    assert values(arm.instance.server.arguments, "--ubatch-size", "--host") == ["256", "127.0.0.1"]
-    assert arm.instance.server.start_seconds == 77
-    assert arm.instance.name == "two"
+    variant = found.variant(found.start.with_keys({"ubatch": 256}), 77)
+    assert values(variant.instance.server.arguments, "--ubatch-size", "--host") == ["256", "127.0.0.1"]
+    assert variant.instance.server.start_seconds == 77
+    assert variant.instance.name == "two"
     assert found.context == 2048
 
 

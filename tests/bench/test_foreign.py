@@ -39,7 +39,7 @@ class Quiet:
     def __init__(self) -> None:
         self.abouts: list[str] = []
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         self.abouts.append(text)
 
     def progress(self, share: float, seconds_left: float, about: str) -> None:

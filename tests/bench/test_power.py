@@ -30,11 +30,11 @@ def order(series: PowerSeries, excluded: Sequence[int] = ()) -> list[int]:
         assert step.watts
         found.append(step.watts)
         why = "somebody else" if step.watts in excluded else None
-        for ask in step.asks:
-            assert ask.cell is not None
-            assert cells[ask.cell].condition.power_limit_watts == step.watts
-            more = (*cells[ask.cell].runs, run(100, 1).model_copy(update={"excluded": why}))
-            cells[ask.cell] = cells[ask.cell].model_copy(update={"runs": more})
+        for request in step.requests:
+            assert request.cell is not None
+            assert cells[request.cell].condition.power_limit_watts == step.watts
+            more = (*cells[request.cell].runs, run(100, 1).model_copy(update={"excluded": why}))
+            cells[request.cell] = cells[request.cell].model_copy(update={"runs": more})
     assert series.share_done(SeriesProgress(tuple(cells), 0.0, 0)) == 1
     return found
 
@@ -59,7 +59,7 @@ def test_what_does_not_count_is_tried_again_but_not_without_end() -> None:
 def test_no_request_begins_as_another() -> None:
     cells = tuple(Cell(condition=each) for each in SERIES.conditions)
     steps = [SERIES.next_step(SeriesProgress(cells, 0.0, number)) for number in range(5)]
-    salts = [ask.salt for step in steps if step for ask in step.asks]
+    salts = [request.salt for step in steps if step for request in step.requests]
     assert len(set(salts)) == len(salts) == 10
 
 

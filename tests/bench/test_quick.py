@@ -49,7 +49,7 @@ class Played:
         self.cells = [Cell(condition=each) for each in series.conditions]
         self.random = random.Random(seed)
         self.order: list[int] = []
-        self.asks: list[RequestSpec] = []
+        self.requests: list[RequestSpec] = []
 
     @property
     def so_far(self) -> SeriesProgress:
@@ -63,17 +63,17 @@ class Played:
         return self
 
     def take(self, step: Step) -> None:
-        self.order.append(next(ask.cell for ask in step.asks if ask.cell is not None))
-        for ask in step.asks:
-            self.asks.append(ask)
-            if ask.cell is None:
+        self.order.append(next(request.cell for request in step.requests if request.cell is not None))
+        for request in step.requests:
+            self.requests.append(request)
+            if request.cell is None:
                 continue
             self.left -= 1.0
             speed = self.speed * self.random.gauss(1.0, self.spread)
             made = run(100.0 * speed, total_ms=1000.0, first_token_ms=500 / speed, excluded=self.excluded)
-            made = made.model_copy(update={"prompt_n": 2048, "prompt_ms": 500 / speed, "at": float(len(self.asks))})
-            cell = self.cells[ask.cell]
-            self.cells[ask.cell] = cell.model_copy(update={"runs": (*cell.runs, made)})
+            made = made.model_copy(update={"prompt_n": 2048, "prompt_ms": 500 / speed, "at": float(len(self.requests))})
+            cell = self.cells[request.cell]
+            self.cells[request.cell] = cell.model_copy(update={"runs": (*cell.runs, made)})
 
 
 def test_a_steady_server_is_known_after_the_fewest_runs() -> None:
@@ -115,14 +115,14 @@ def test_cut_off_it_goes_on_where_it_was() -> None:
 
 
 def test_cold_and_warm_are_of_one_prompt_and_no_other() -> None:
-    asks = Played(WHOLE, 0.01).play().asks
-    long = [ask for ask in asks if ask.text == "a long text"]
-    assert [(ask.cell, ask.reuse) for ask in long] == [(5, False), (6, True)] * (len(long) // 2)
-    asks = [ask for ask in asks if ask.cell is not None]
-    salts = Counter(ask.salt for ask in asks)
-    assert {salts[ask.salt] for ask in long} == {2}
-    assert {salts[ask.salt] for ask in asks if ask.cell in range(5)} == {1}
-    begins = {cache_buster("one", ask.salt or 0) for ask in asks}
+    requests = Played(WHOLE, 0.01).play().requests
+    long = [request for request in requests if request.text == "a long text"]
+    assert [(request.cell, request.reuse) for request in long] == [(5, False), (6, True)] * (len(long) // 2)
+    requests = [request for request in requests if request.cell is not None]
+    salts = Counter(request.salt for request in requests)
+    assert {salts[request.salt] for request in long} == {2}
+    assert {salts[request.salt] for request in requests if request.cell in range(5)} == {1}
+    begins = {cache_buster("one", request.salt or 0) for request in requests}
     assert len(begins) == len(salts)
 
 
@@ -130,14 +130,14 @@ def test_cold_and_warm_are_of_one_prompt_and_no_other() -> None:
 def test_what_a_server_saves_before_a_cold_long_prompt_is_always_the_same(slots: int) -> None:
     """llama.cpp saves the last prompt of a slot, at the cost of the next first token. It takes the slot that rests."""
     held, saved = dict.fromkeys(range(slots), ""), set[str]()
-    for ask in Played(WHOLE, 0.01).play().asks:
-        slot = ask.more.get("id_slot", next(iter(held)))
+    for request in Played(WHOLE, 0.01).play().requests:
+        slot = request.more.get("id_slot", next(iter(held)))
         before = held.pop(slot)
-        held[slot] = ask.text
-        if ask.cell == 5:
+        held[slot] = request.text
+        if request.cell == 5:
             saved.add(before)
-        elif ask.cell == 6:
-            assert before == ask.text
+        elif request.cell == 6:
+            assert before == request.text
     assert len(saved) == 1
     assert 0 < len(saved.pop()) < 20
 

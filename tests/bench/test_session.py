@@ -63,7 +63,7 @@ class Told:
 
     lines: list[str] = field(default_factory=list)
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         self.lines.append(text)
 
     def progress(self, share: float, seconds_left: float, about: str) -> None:
@@ -85,8 +85,8 @@ class Twice:
         return (Condition(kind="code", generated=16, cache="warm" if self.reuse else "cold"),)
 
     def next_step(self, so_far: SeriesProgress) -> Step | None:
-        ask = RequestSpec(0, "text", 16, salt=so_far.steps, reuse=self.reuse)
-        return Step((ask,), about="a test") if len(so_far.cells[0].runs) < 2 else None
+        request = RequestSpec(0, "text", 16, salt=so_far.steps, reuse=self.reuse)
+        return Step((request,), about="a test") if len(so_far.cells[0].runs) < 2 else None
 
     def share_done(self, so_far: SeriesProgress) -> float:
         return len(so_far.cells[0].runs) / 2

@@ -49,7 +49,7 @@ def test_the_same_is_asked_until_the_time_is_over() -> None:
     assert str(condition) == "code, 512 out"
     step = SOAK.next_step(so_far([], condition))
     assert step
-    assert [(ask.text, ask.tokens, ask.salt) for ask in step.asks] == [(PROMPT.text, 512, 0)]
+    assert [(request.text, request.tokens, request.salt) for request in step.requests] == [(PROMPT.text, 512, 0)]
     runs = soaked(0, 149)
     assert SOAK.next_step(so_far(runs, condition))
     assert SOAK.share_done(so_far(runs, condition)) == pytest.approx(149 / 150)
@@ -152,7 +152,9 @@ def test_three_long_answers() -> None:
     runs = [Run(predicted_n=3072, joules=1.0)] * 2
     step = energy.next_step(so_far(runs, condition))
     assert step
-    assert [(ask.tokens, dict(ask.more), ask.salt) for ask in step.asks] == [(3072, {"ignore_eos": True}, 2)]
+    assert [(request.tokens, dict(request.more), request.salt) for request in step.requests] == [
+        (3072, {"ignore_eos": True}, 2)
+    ]
     assert energy.next_step(so_far([*runs, *runs], condition)) is None
     assert energy.share_done(so_far(runs, condition)) == pytest.approx(2 / 3)
 

@@ -57,7 +57,7 @@ def test_no_input_is_longer_than_the_server_takes(task: Task, longest: int, leng
     assert made.lengths == lengths
     step = made.next_step(progress(made, [[]] * len(made.conditions)))
     assert step is not None
-    inputs = step.asks[0].more.get("documents") or step.asks[0].more["input"]
+    inputs = step.requests[0].more.get("documents") or step.requests[0].more["input"]
     query = words(QUERY) if task == "rerank" else 0
     assert max(words(each) for each in inputs) + query <= max(lengths[0], 25)
 
@@ -68,7 +68,7 @@ def test_a_cell_with_many_inputs_has_so_many_that_differ(task: Task) -> None:
     assert [(each.prompt, each.concurrency) for each in made.conditions] == [(128, 1), (2048, 1), (128, MANY)]
     step = made.next_step(progress(made, [[Run()], [Run()], []]))
     assert step is not None
-    inputs = step.asks[0].more["documents" if task == "rerank" else "input"]
+    inputs = step.requests[0].more["documents" if task == "rerank" else "input"]
     assert len(set(inputs)) == MANY
     assert str(made.conditions[2]) == f"{task}, 128 in, {MANY} at once"
 
@@ -81,7 +81,7 @@ def test_it_ends_once_each_interval_is_narrow_or_the_time_is_over() -> None:
     assert made.share_done(progress(made, [steady] * 3)) == 1
     step = made.next_step(progress(made, [steady, apart, steady]))
     assert step is not None
-    assert step.asks[0].cell == 1
+    assert step.requests[0].cell == 1
     assert made.next_step(progress(made, [steady, apart, steady], left=0.0)) is None
     assert made.next_step(progress(made, [steady, [*apart * (MOST_RUNS // 4)], steady])) is None
 
@@ -93,7 +93,7 @@ def test_a_request_becomes_a_run_with_its_tokens_and_its_time(task: Task) -> Non
     assert step is not None
     with Played(response) as server:
         requests = TaskRequests(Target(server.url, "a-key"), f"/v1/{task}", "a-model", "salts")
-        answer = requests.send(step.asks[0], 10)
+        answer = requests.send(step.requests[0], 10)
         assert warm_up_inputs(requests, made.warm_up_request, 10).prefill
         (path, headers, body), *_ = server.requests
     assert isinstance(answer, Answer)

@@ -68,7 +68,7 @@ def arms(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], TrialHost]:
 
     def begin(script: str) -> TrialHost:
         play_verb(monkeypatch, script)
-        return TrialHost(trial([ARM], [CHAT], say=print), "salts")
+        return TrialHost(trial([ARM], [CHAT], report=print), "salts")
 
     return begin
 

@@ -13,7 +13,6 @@ import pytest
 from llamaherd import layout
 from llamaherd.layout import (
     ACCOUNTS,
-    ARMS_GUARD,
     BUILDS,
     CACHE,
     DEFAULT_STORE,
@@ -31,6 +30,7 @@ from llamaherd.layout import (
     SET_ASIDE,
     STATE,
     TIMER_STAMPS,
+    TRIALS_GUARD,
     UNITS,
 )
 from llamaherd.onhost.removal import Outcome
@@ -113,7 +113,7 @@ def units_of(value: object) -> list[str]:
 
 UNIT_NAMES = [
     *dict.fromkeys(value for values in vars(layout).values() for value in units_of(values)),
-    *(f"{each}.service" for each in (layout.beside_of("chat"), layout.arm_of("chat", "A"))),
+    *(f"{each}.service" for each in (layout.beside_of("chat"), layout.trial_service("chat", "A"))),
     *(f"{each}.timer" for each in (layout.probation_of("chat"), layout.resume_of("chat"))),
 ]
 
@@ -206,7 +206,7 @@ def test_a_purge_leaves_nothing_of_ours() -> None:
 
 
 def test_killed_anywhere_and_run_again_it_ends_alike() -> None:
-    names = (ARMS_GUARD, FIGURES_TIMER)
+    names = (TRIALS_GUARD, FIGURES_TIMER)
     hosts = killed_everywhere(lambda: set_up(names), lambda host: remove(PURGE, host))
     assert len(hosts) > len(OURS_ALONE)
     for host in hosts:
@@ -218,7 +218,7 @@ def test_killed_anywhere_and_run_again_it_ends_alike() -> None:
 def test_guards_end_first() -> None:
     """They restore what a trial has changed, and need their program for that."""
     (first, *_) = remove(SERVICES, set_up()).removed
-    assert first == f"unit {ARMS_GUARD}" or first.startswith("unit llamaherd-limits")
+    assert first == f"unit {TRIALS_GUARD}" or first.startswith("unit llamaherd-limits")
 
 
 @pytest.mark.parametrize(

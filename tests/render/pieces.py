@@ -27,7 +27,7 @@ from llamaherd.plan import (
     TextFile,
     ToolkitPlan,
 )
-from llamaherd.role.changes import Change, DeferredVerb, RunScript, Say, unit_spec
+from llamaherd.role.changes import Change, DeferredVerb, Report, RunScript, unit_spec
 from roles.chat_page import KEY_FILE as CHAT_KEY
 from roles.chat_page import changes_with as chat_changes
 from roles.gateway import GatewayState
@@ -154,7 +154,7 @@ def script(steps: Sequence[Change], of: int = -1) -> str:
     return how.script
 
 
-def hub(_plan: Plan, wanted: Sequence[str], _say: Say) -> list[ModelSource]:
+def hub(_plan: Plan, wanted: Sequence[str], _say: Report) -> list[ModelSource]:
     """A hub that wants a token."""
     return [ModelSource("hub", {sha256: f"https://hub.lan/{sha256}" for sha256 in wanted}, "hf_token")]
 

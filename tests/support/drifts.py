@@ -10,7 +10,7 @@ from typing import Any
 from llamaherd.host.state import HostState
 from llamaherd.onhost.servers import ServingState
 from llamaherd.plan import InstancePlan, Plan
-from llamaherd.role.changes import Change, Say
+from llamaherd.role.changes import Change, Report
 from roles.base.onhost import FolderFound
 from roles.models import ModelSource, StoreState
 from roles.serve.changes import server_changes
@@ -27,7 +27,7 @@ WATCHER = "0123456789abcdef"
 Drift = Callable[[HostState], HostState]
 
 
-def nowhere(_plan: Plan, _wanted: Sequence[str], _say: Say) -> list[ModelSource]:
+def nowhere(_plan: Plan, _wanted: Sequence[str], _say: Report) -> list[ModelSource]:
     """No hub and no neighbour."""
     return []
 

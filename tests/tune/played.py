@@ -83,12 +83,12 @@ class Played:
     def __post_init__(self) -> None:
         self._lot = random.Random(self.seed)
 
-    def arm(self, candidate: Candidate, _load: int | None) -> Variant:
+    def variant(self, candidate: Candidate, _load: int | None) -> Variant:
         """The candidate as it is planned: what stands in it is nobody's, as the law goes by the keys."""
         self.placed = candidate
         return Variant("C", "box/chat", box().instances[0])
 
-    def place(self, _arm: Variant) -> None:
+    def place(self, _variant: Variant) -> None:
         assert not self.running, "one at a time"
 
     def start(self, _name: VariantName) -> Start:
@@ -145,7 +145,7 @@ class Played:
     def clock(self) -> float:
         return self.now
 
-    def ask(self, wanted: RequestSpec) -> Answer | Failure:
+    def request(self, wanted: RequestSpec) -> Answer | Failure:
         assert self.running
         assert self.placed is not None
         self.before()
@@ -161,18 +161,18 @@ class Played:
         return answer(wanted.tokens, prompt_ms, predicted_ms, read, accepted)
 
     @contextmanager
-    def gauge(self, _arm: Variant) -> Iterator[Played]:
+    def gauge(self, _variant: Variant) -> Iterator[Played]:
         """What is watched while a candidate runs."""
         assert self.running
         self._mark = self.joules
         yield self
 
     @contextmanager
-    def limited(self, arm: Variant, seconds: float) -> Iterator[tuple[Played, Played]]:
+    def limited(self, variant: Variant, seconds: float) -> Iterator[tuple[Played, Played]]:
         """It is watched, and can be held to power limits; what it was held to is back afterwards."""
         assert seconds > 0
         try:
-            with self.gauge(arm) as gauge:
+            with self.gauge(variant) as gauge:
                 yield gauge, self
         finally:
             self.held_to = NOW
@@ -277,7 +277,7 @@ def search_on(
         return candidate[DRAFTED] is not None
 
     gauge = servers.gauge if head.aim.of_energy else None
-    evaluation = Evaluation(servers, servers.arm, head.aim, context, drafts, gauge=gauge)
+    evaluation = Evaluation(servers, servers.variant, head.aim, context, drafts, gauge=gauge)
     evaluation.climb = servers.climb if climbs else None
     with journal:
         told = Told()

@@ -94,9 +94,9 @@ def test_where_all_are_alike_nothing_is_changed(tmp_path: Path) -> None:
 class Terse(Played):
     """A model that ends its answers after nine tokens, unless it is told to go on."""
 
-    def ask(self, wanted: RequestSpec) -> Answer | Failure:
+    def request(self, wanted: RequestSpec) -> Answer | Failure:
         goes_on = wanted.more.get("ignore_eos")
-        return super().ask(wanted if goes_on else replace(wanted, tokens=min(9, wanted.tokens)))
+        return super().request(wanted if goes_on else replace(wanted, tokens=min(9, wanted.tokens)))
 
 
 @pytest.mark.parametrize("purpose", ["turn", "decode"])
@@ -135,8 +135,8 @@ def test_a_budget_that_ends_within_the_pass_is_told(tmp_path: Path) -> None:
 class Slow(Played):
     """What is declared has all experts in RAM and one slow thread: all others are many times faster."""
 
-    def ask(self, wanted: RequestSpec) -> Answer | Failure:
-        before, found = self.now, super().ask(wanted)
+    def request(self, wanted: RequestSpec) -> Answer | Failure:
+        before, found = self.now, super().request(wanted)
         if self.placed == start_of(self.rig):
             self.now += SLOWER * (self.now - before)
             found = slowed(found, 1 + SLOWER)

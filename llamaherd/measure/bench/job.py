@@ -87,7 +87,7 @@ class Job:
     seconds: float
     who: str
     anyway: bool = False
-    aside: Drain = lambda _: nullcontext()
+    drain: Drain = lambda _: nullcontext()
     group: InstancePlan | None = None
 
     def let_through(self, found: Sequence[Obstacle]) -> None:
@@ -120,7 +120,7 @@ MakeSeries = Callable[[ServerProfile], Sequence[Series]]
 class ProgressReporter(Protocol):
     """The receiver of progress and messages."""
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Print a line."""
 
     def progress(self, share: float, seconds_left: float, about: str) -> None:

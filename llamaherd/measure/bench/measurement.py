@@ -289,7 +289,7 @@ def measure_instance(
     if chosen != QUICK_ONLY:
         require_chats(job.instance, "an option of `herd bench` that measures more")
     began = utc_now()
-    with ServerConnection(job.connect, job.instance, job.who) as connection, job.aside(reporter.say):
+    with ServerConnection(job.connect, job.instance, job.who) as connection, job.drain(reporter.report):
         _load_for_job(job, connection, reporter)
         with Meter(job.connect, job.instance, job.seconds + _ENDING + chosen.most_seconds) as meter:
             return _Measurement(job, reporter, connection, meter, began).run(make, chosen)
@@ -339,7 +339,7 @@ class _Measurement:
         begun = self._begun(look, uuids, facts, warm, known, (*series, *workloads), overruled)
         with gpus as holding, self._journal(old, begun) as journal:
             for sentence in (*sentences, *chosen.beforehand(series)):
-                self._reporter.say(sentence)
+                self._reporter.report(sentence)
             hold = holding.hold if holding else None
             watched = WatchedServer(job, watch, overruled, hold)
             session = Session(self._requests, journal, self._reporter, self._until, watched)
@@ -386,7 +386,7 @@ class _Measurement:
         found = obstacles(look, self._job.plan, self._job.instance)
         self._job.let_through(found)
         for each in found:
-            self._reporter.say(f"measured anyway: {each.code}: {each.message}")
+            self._reporter.report(f"measured anyway: {each.code}: {each.message}")
         return tuple(dict.fromkeys(each.code for each in found))
 
     @property
@@ -470,7 +470,7 @@ class _Measurement:
         """Resume the interrupted journal if it has the same conditions; else begin a new one."""
         if old and {cell.condition for cell in old.cells} == {cell.condition for cell in begun.cells}:
             runs = sum(len(cell.runs) for cell in old.cells)
-            self._reporter.say(f"resuming the measurement of {old.began}, which was interrupted after {runs} runs")
+            self._reporter.report(f"resuming the measurement of {old.began}, which was interrupted after {runs} runs")
             return Journal.resume(result_folder(self._job.results, old) / f"{result_stem(old)}.jsonl")
         return Journal.begin(self._job.results, begun)
 

@@ -147,8 +147,8 @@ class Quick:
             return Step((before, cold, warm), about=f"prefill of {self.prompt:,} tokens")
         kind = KINDS[number]
         prompts = self.prompts[kind]
-        ask = RequestSpec(number, prompts[runs % len(prompts)].text, self.tokens, salt=salt)
-        return Step((ask,), about=f"decode of {kind}")
+        request = RequestSpec(number, prompts[runs % len(prompts)].text, self.tokens, salt=salt)
+        return Step((request,), about=f"decode of {kind}")
 
 
 def quick_series(known: ServerProfile) -> Quick:
@@ -276,8 +276,8 @@ class Energy:
     def next_step(self, so_far: SeriesProgress) -> Step | None:
         """Return one more request, until there are enough."""
         done = len(so_far.cells[0].runs)
-        ask = RequestSpec(0, self.prompt.text, self.tokens, salt=so_far.steps, more={"ignore_eos": True})
-        return Step((ask,), about=f"energy of {self.tokens:,} tokens") if done < _TIMES else None
+        request = RequestSpec(0, self.prompt.text, self.tokens, salt=so_far.steps, more={"ignore_eos": True})
+        return Step((request,), about=f"energy of {self.tokens:,} tokens") if done < _TIMES else None
 
     def share_done(self, so_far: SeriesProgress) -> float:
         """Return the share of responses."""
@@ -411,11 +411,11 @@ class PowerSeries:
         up = (done + crc32(self.seed.encode())) % 2 == 0
         number = next(each for each in sorted(tried, reverse=not up) if tried[each] == done)
         limit = self.limits[number]
-        asks = (
+        requests = (
             RequestSpec(2 * number, self.prompt.text, self.tokens, salt=2 * so_far.steps, more=_PAST_END),
             RequestSpec(2 * number + 1, self.long, ANSWERED, salt=2 * so_far.steps + 1, more=_PAST_END),
         )
-        return Step(asks, rest=SETTLES, watts=limit, about=f"at {limit} W, round {done + 1}")
+        return Step(requests, rest=SETTLES, watts=limit, about=f"at {limit} W, round {done + 1}")
 
     def share_done(self, so_far: SeriesProgress) -> float:
         """Return the share of responses."""

@@ -235,17 +235,17 @@ class Session:
         self._hold_to(step.watts)
         time.sleep(step.rest)
         watch = self._watched.watch if self._watched else None
-        for ask in step.asks:
+        for request in step.requests:
             began = watch.begin() if watch else 0.0
             at = time.time() - self._epoch
-            answer = self._requests.send(ask, self._until - time.monotonic())
+            answer = self._requests.send(request, self._until - time.monotonic())
             took = watch.end(began) if watch else None
             self._require_server()
             if isinstance(answer, Failure) and answer.why != "empty":
                 raise UserError(answer.message, answer.help)
-            if ask.cell is None:
+            if request.cell is None:
                 continue
-            condition = series.conditions[ask.cell]
+            condition = series.conditions[request.cell]
             run = run_from_answer(answer, condition, at=at, start=self._start)
             self._add(condition, with_telemetry(run, took) if isinstance(answer, Answer) else run)
             if took:
@@ -275,7 +275,7 @@ class Session:
         """Inspect the host, and exclude the runs since the last inspection if other programs or clients are there."""
         in_the_way = self._watched.inspect() if self._watched else []
         for each in in_the_way:
-            self._reporter.say(f"{each.code}: {each.message}")
+            self._reporter.report(f"{each.code}: {each.message}")
         if in_the_way:
             for cell, number in self._since_look:
                 self._journal.exclude(cell, number, f"meanwhile {in_the_way[0].message}")

@@ -333,7 +333,7 @@ class Step:
     progress.
     """
 
-    asks: tuple[RequestSpec, ...]
+    requests: tuple[RequestSpec, ...]
     rest: float = 0.0
     watts: int | None = None
     about: str = ""
@@ -383,16 +383,16 @@ class Series(MeasurementPart, Protocol):
         ...
 
 
-def chat_body(model: str, ask: RequestSpec, session: str) -> dict[str, Any]:
+def chat_body(model: str, request: RequestSpec, session: str) -> dict[str, Any]:
     """Return the body of a chat of one message. Only llama.cpp and ik_llama.cpp read `cache_prompt`."""
-    before = "" if ask.salt is None else cache_buster(session, ask.salt)
+    before = "" if request.salt is None else cache_buster(session, request.salt)
     return {
         "model": model,
-        "messages": [{"role": "user", "content": before + ask.text}],
-        "max_tokens": ask.tokens,
+        "messages": [{"role": "user", "content": before + request.text}],
+        "max_tokens": request.tokens,
         "stream_options": {"include_usage": True},
-        "cache_prompt": ask.reuse,
-        **ask.more,
+        "cache_prompt": request.reuse,
+        **request.more,
     }
 
 

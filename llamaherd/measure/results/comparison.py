@@ -422,7 +422,7 @@ def _rows(a: Result, b: Result, cell_a: Cell, cell_b: Cell, drift: float) -> Ite
 
 
 def _in_blocks(a: Result, b: Result, cell_a: Cell, cell_b: Cell, metric: Metric) -> Ratio | None:
-    """Return the ratio by blocks, if both are arms of one series with blocks in common."""
+    """Return the ratio by blocks, if both are variants of one series with blocks in common."""
     if not a.method.series or a.method.series != b.method.series or a.method.arm == b.method.arm:
         return None
     blocks_a, blocks_b = _block_rates(cell_a.counted, metric), _block_rates(cell_b.counted, metric)

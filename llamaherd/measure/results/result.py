@@ -248,7 +248,7 @@ class SuiteRef(Recorded):
 class Method(Recorded):
     """How it was measured.
 
-    `series` is the same for both arms of a measurement in blocks, and `arm` is one of them. `seed` decides orders.
+    `series` is the same for both variants of a measurement in blocks, and `arm` is one of them. `seed` decides orders.
     `rule` is the criterion to stop. `anyway` are the obstacles that the user has overruled.
     """
 

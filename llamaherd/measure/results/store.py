@@ -483,7 +483,7 @@ def last_result(
 ) -> Result | None:
     """Return the newest `wanted` result of an instance that `herd bench` has measured to its end.
 
-    Arms of blocks and damaged files are left out.
+    Results of blocks and damaged files are left out.
     """
     for path in result_files(results, rig, instance):
         if path == but or path.suffix != ".json":

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from llamaherd import __version__
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.inventory.schema import Connect
-from llamaherd.layout import ARMS_TEXT
+from llamaherd.layout import TRIALS_TEXT
 from llamaherd.measure.client.requests import suite
 from llamaherd.measure.results.comparison import Comparison, compare_results
 from llamaherd.measure.results.metrics import DECODE, PREFILL, Metric
@@ -231,7 +231,7 @@ def judged_variant(pair: Pair) -> Variant:
 def quality_unit(pair: Pair, reading: Reading, seconds: int) -> str:
     """Render the unit that runs the tool for A and then B, each for at most some seconds."""
     own = judged_variant(pair)
-    of = Pass(reading.context, reading.chunks, reading.batch, str(ARMS_TEXT), LOGITS)
+    of = Pass(reading.context, reading.chunks, reading.batch, str(TRIALS_TEXT), LOGITS)
     a, b = pair.a.instance, pair.b.instance
     assert a.divergence
     assert b.divergence
@@ -342,13 +342,13 @@ class GateOutcome:
 
 @dataclass(frozen=True)
 class GateRun:
-    """A gate that measures A and B on their host. `say` reports progress; `drain` is that of `Trial`."""
+    """A gate that measures A and B on their host. `report` prints progress; `drain` is that of `Trial`."""
 
     pair: Pair
     gate: GatePlan
     results: Path
     who: str
-    say: Callable[[str], None]
+    report: Callable[[str], None]
     drain: Callable[[], AbstractContextManager[object]] = nullcontext
     speed: bool = True
     """Whether the speed counts, too."""
@@ -381,7 +381,7 @@ class GateRun:
             llamaherd=__version__, rig=pair.rig, instance=self._name, began=utc_stamp(now), text=text, a=a, b=b
         )
         if before := saved_judgement(self.results, begun, now - _HOLDS):
-            self.say(f"{self._name}: both were read at {before.began}")
+            self.report(f"{self._name}: both were read at {before.began}")
             return QualityRow(kld, before.found.model_copy(update={"seconds": 0.0}))
         found = self._compare_outputs(self.gate.seconds // 2 if self._cells else self.gate.seconds)
         save_judgement(self.results, begun.model_copy(update={"found": found}))
@@ -405,7 +405,7 @@ class GateRun:
         if before := finished_results(self.results, a, b, now - _HOLDS):
             found = compare_results(*before)
             if not left(found):
-                self.say(f"{self._name}: both were measured at {before[0].began}")
+                self.report(f"{self._name}: both were measured at {before[0].began}")
                 return found
         with closing(JournalPair(self.results, a, b)) as journals:
             self._announce("both are measured", seconds)
@@ -417,14 +417,14 @@ class GateRun:
             return compare_results(journals.journals["A"].result, journals.journals["B"].result)
 
     def _announce(self, what: str, seconds: float) -> None:
-        self.say(
+        self.report(
             f"{self._name}: {what}, for {show_seconds(seconds)} at most; "
             "the running server stops meanwhile, and is restored afterwards"
         )
 
     def _trial(self, seconds: float, *servers: Variant) -> Trial:
         pair = self.pair
-        return Trial(pair.rig, pair.connect, servers, pair.declared, seconds, self.who, self.say, self.drain)
+        return Trial(pair.rig, pair.connect, servers, pair.declared, seconds, self.who, self.report, self.drain)
 
 
 _SLOWER = "change the inventory, or its `gate`; or run `herd up --retry` to accept the speed"
@@ -453,26 +453,26 @@ def judge_change(request: GateRequest) -> GateRefusal | None:
 
 def _measure(request: GateRequest, gate: GatePlan) -> GateOutcome:
     """Return what is known of both servers; an empty outcome if nothing is measured."""
-    gated, name, say = request.gated, request.gated.instance.name, request.say
+    gated, name, report = request.gated, request.gated.instance.name, request.report
     was = _plan_with_server(query_past(request.connect, newest=NEWEST_RELEASES), name, gated.was)
     if was is None:
         says = f"nothing is known of the running server, {gated.was}"
         if gate.kld is not None:
             return GateOutcome(QualityRow(gate.kld, Compared(says=says), UNJUDGED))
-        say(f"{name} is not measured by its gate: {says}")
+        report(f"{name} is not measured by its gate: {says}")
         return GateOutcome()
     pair = gate_pair(request.connect, was, request.plan, name)
     if has_same_speed(pair):
         return GateOutcome()
     results = results_folder(request.inventory)
     try:
-        found = GateRun(pair, gate, results, request.user, say, speed=gated.speed).measure()
+        found = GateRun(pair, gate, results, request.user, report, speed=gated.speed).measure()
     except NotStartedError as error:
         # The switch shows why the declared server does not start; the running one may lack a GPU by now.
-        say(f"{name} is not measured by its gate: {error.message}")
+        report(f"{name} is not measured by its gate: {error.message}")
         return GateOutcome()
     for line in found.lines:
-        say(f"{name}: {line}")
+        report(f"{name}: {line}")
     return found
 
 

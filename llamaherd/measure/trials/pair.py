@@ -162,14 +162,14 @@ def missing_for_trial(two: Pair, state: HostState) -> str | None:
     for each in two.declared:
         if each.service not in state.servers.units:
             return f"{each.service} is not on its host yet"
-    for plan, arm in ((two.plan_a, two.a), (two.plan_b, two.b)):
-        if gone := _missing(plan, arm, state):
-            return f"the host has no {', no '.join(gone)}, which {arm.title} needs"
+    for plan, variant in ((two.plan_a, two.a), (two.plan_b, two.b)):
+        if gone := _missing(plan, variant, state):
+            return f"the host has no {', no '.join(gone)}, which {variant.title} needs"
     return None
 
 
-def _missing(plan: Plan, arm: Variant, state: HostState) -> tuple[str, ...]:
-    part = plan.model_copy(update={"only": Only(instances=(server_with(plan, arm.instance.name).name,))})
+def _missing(plan: Plan, variant: Variant, state: HostState) -> tuple[str, ...]:
+    part = plan.model_copy(update={"only": Only(instances=(server_with(plan, variant.instance.name).name,))})
     return tuple(missing_on_host(part, state))
 
 
@@ -191,14 +191,14 @@ def begin_results(pair: Pair, conditions: Sequence[Condition], session: str, now
 
 
 def variant_result(
-    rig: str, plan: Plan, arm: Variant, asked: tuple[Condition, ...], *, session: str, began: str, declared: bool
+    rig: str, plan: Plan, variant: Variant, asked: tuple[Condition, ...], *, session: str, began: str, declared: bool
 ) -> Result:
     """Return a result without runs. If the server is not as `declared`, the result contains its title."""
     return Result(
         llamaherd=__version__,
         rig=rig,
-        instance=arm.instance.name,
-        stack=None if declared else arm.title,
+        instance=variant.instance.name,
+        stack=None if declared else variant.title,
         began=began,
         suite=suite().ref,
         method=Method(
@@ -207,16 +207,16 @@ def variant_result(
             warm_up=len(asked),
             rule=BLOCKS_RULE,
             series=session,
-            arm="A" if arm.name == "A" else "B",
+            arm="A" if variant.name == "A" else "B",
         ),
-        provenance=_provenance(plan, arm),
+        provenance=_provenance(plan, variant),
         cells=tuple(Cell(condition=each) for each in asked),
     )
 
 
-def _provenance(plan: Plan, arm: Variant) -> Provenance:
+def _provenance(plan: Plan, variant: Variant) -> Provenance:
     """Return the provenance by the plan: the host runs exactly this build and these files."""
-    instance = arm.instance
+    instance = variant.instance
     build = next((each for each in plan.builds if each.id == instance.build), None)
     options = tuple(f"{name}={value}" for name, value in build.settings.items()) if build else ()
     folders = {instance.model_folder: "weights", instance.draft_folder: "draft"}
@@ -463,7 +463,7 @@ class Blocks:
         began = self.servers.clock()
         order = block_orders(self.session, block + 1)[block]
         for name in order:
-            self._arm("A" if name == "A" else "B", block)
+            self._measure("A" if name == "A" else "B", block)
         seconds = self.servers.clock() - began
         found = self._compared()
         self.tell(BlockDone(block, order, seconds, found, self._left(found)))
@@ -472,19 +472,19 @@ class Blocks:
     def _left(self, found: Comparison) -> int:
         return self.left(found) if self.left else len(inconclusive_cells(found, self.conditions))
 
-    def _arm(self, name: VariantName, block: int) -> None:
+    def _measure(self, name: VariantName, block: int) -> None:
         journal, servers = self.journals[name], self.servers
         try:
             journal.add_start(servers.start(name))
-            for ask in block_requests(self.conditions, self._text(name), block):
+            for request in block_requests(self.conditions, self._text(name), block):
                 at = servers.clock() - self._began
-                answer = servers.ask(ask)
+                answer = servers.request(request)
                 if isinstance(answer, Failure) and answer.why != "empty":
                     raise UserError(f"server {name} did not respond: {answer.message}", answer.help)
-                if ask.cell is not None:
+                if request.cell is not None:
                     start = len(journal.result.starts) - 1
-                    run = run_from_answer(answer, self.conditions[ask.cell], at=at, start=start, block=block)
-                    journal.add_run(ask.cell, run)
+                    run = run_from_answer(answer, self.conditions[request.cell], at=at, start=start, block=block)
+                    journal.add_run(request.cell, run)
         finally:
             servers.stop()
 
@@ -508,7 +508,7 @@ def run_blocks(
     """Run a trial of A and B in blocks, and report each block. Raise UserError."""
 
     def tell(done: BlockDone) -> None:
-        trial.say(str(done))
+        trial.report(str(done))
 
     with TrialHost(trial, pair.session) as host:
         return Blocks(host, pair.journals, conditions, pair.session, trial.seconds, tell, left).run()

@@ -18,7 +18,7 @@ from llamaherd.host.ssh import Forward, RemoteError
 from llamaherd.host.tunnel import free_port
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.layout import ARMS_TEXT, BESIDE_UNITS, KEPT, arm_of
+from llamaherd.layout import BESIDE_UNITS, KEPT, TRIALS_TEXT, trial_service
 from llamaherd.measure.bench.job import WorkloadContext
 from llamaherd.measure.bench.workloads import Ladder
 from llamaherd.measure.client.http_client import Answer, Failure, Target
@@ -58,7 +58,7 @@ class Variant:
     @property
     def service(self) -> str:
         """The name of its systemd unit."""
-        return arm_of(self.instance.name, self.name)
+        return trial_service(self.instance.name, self.name)
 
 
 def trial_port(plan: Plan, name: str) -> int:
@@ -69,24 +69,24 @@ def trial_port(plan: Plan, name: str) -> int:
     return next(port for port in turned if port not in declared)
 
 
-def variant_unit(arm: Variant, longest: int) -> TextFile:
+def variant_unit(variant: Variant, longest: int) -> TextFile:
     """Render the unit of a tried server: the declared unit under another name, for at most `longest` seconds."""
-    return _unit(arm, "bench/arm.service.j2", longest=longest)
+    return _unit(variant, "bench/trial.service.j2", longest=longest)
 
 
-def program_unit(arm: Variant, runs: Sequence[Sequence[str]], seconds: int) -> TextFile:
+def program_unit(variant: Variant, runs: Sequence[Sequence[str]], seconds: int) -> TextFile:
     """Render the unit of a tried server that runs these programs, one after the other, instead of the server.
 
     Each may take some seconds. The unit has the rights and limits of the server, and its own SCRATCH, which is removed
     with the unit.
     """
-    return _unit(arm, "bench/arm-run.service.j2", runs=runs, seconds=seconds)
+    return _unit(variant, "bench/trial-run.service.j2", runs=runs, seconds=seconds)
 
 
-def _unit(arm: Variant, template: str, **values: object) -> TextFile:
-    server = arm.instance.server.model_copy(update={"service": arm.service})
-    text = render(template, unit=Written(render_unit(server, arm.instance.spec).text), **values)
-    return TextFile(path=str(BESIDE_UNITS / f"{arm.service}.service"), text=text)
+def _unit(variant: Variant, template: str, **values: object) -> TextFile:
+    server = variant.instance.server.model_copy(update={"service": variant.service})
+    text = render(template, unit=Written(render_unit(server, variant.instance.spec).text), **values)
+    return TextFile(path=str(BESIDE_UNITS / f"{variant.service}.service"), text=text)
 
 
 def unit_instances(server: InstancePlan) -> tuple[str, ...]:
@@ -238,7 +238,7 @@ class Trial:
     """The budget of all measurements."""
     who: str
     """The user, for messages to other runs."""
-    say: Callable[[str], None]
+    report: Callable[[str], None]
     drain: Callable[[], AbstractContextManager[object]] = nullcontext
     """Keeps new requests off the declared servers, from before they stop until they serve again."""
     keys: Mapping[VariantName, str | None] = field(default_factory=dict, repr=False)
@@ -253,7 +253,7 @@ class Trial:
         """The input of the verb that runs the trial on the host."""
         longest = int(self.seconds) + _SPARE
         units = [variant_unit(each, longest) for each in self.servers]
-        files = [*units, *([TextFile(path=str(ARMS_TEXT), text=self.text)] if self.text else [])]
+        files = [*units, *([TextFile(path=str(TRIALS_TEXT), text=self.text)] if self.text else [])]
         return TrialsInput(
             name=self.servers[0].instance.service,
             holder=" ".join(self.who.split())[:_MOST_CHARACTERS],
@@ -269,18 +269,18 @@ class Trial:
         )
 
 
-def _needs(arm: Variant, *, side_by_side: bool) -> TrialServer:
+def _needs(variant: Variant, *, side_by_side: bool) -> TrialServer:
     """Return a server and the memory that it needs; without memory if that is uncertain."""
-    memory = arm.instance.memory
+    memory = variant.instance.memory
     sure = memory is not None and not memory.doubts
-    at = {card.name: card.at for card in arm.instance.server.cards if card.at != "any"}
+    at = {card.name: card.at for card in variant.instance.server.cards if card.at != "any"}
     holds = {each.where: each.total for each in memory.holds} if memory and sure else {}
-    taken = {} if arm.instance.server.one_card else holds
+    taken = {} if variant.instance.server.one_card else holds
     more = MARGIN if side_by_side else 0
     gpus = tuple(NeededGpu(name, at[name], need + more) for name, need in taken.items() if name in at)
     resident = (memory.resident or 0) if memory and sure else 0
     ram = holds.get(RAM, 0) + SYSTEM_RAM if side_by_side else resident
-    return TrialServer(arm.name, arm.service, ram, gpus)
+    return TrialServer(variant.name, variant.service, ram, gpus)
 
 
 def read_keys(servers: Iterable[Variant]) -> dict[VariantName, str | None]:
@@ -293,10 +293,10 @@ def read_keys(servers: Iterable[Variant]) -> dict[VariantName, str | None]:
 
 
 @contextmanager
-def locked_host(rig: str, connect: Connect, who: str, say: Callable[[str], None], wait: int) -> Iterator[None]:
+def locked_host(rig: str, connect: Connect, who: str, report: Callable[[str], None], wait: int) -> Iterator[None]:
     """Hold the lock of a host. Raise UserError if another run keeps it for longer than `wait` seconds."""
     lock = HostLock(rig, connect, who)
-    lock.take(say, wait)
+    lock.take(report, wait)
     try:
         yield
     finally:
@@ -314,7 +314,7 @@ class TrialServers(Protocol):
         """Stop the running server."""
         ...
 
-    def ask(self, request: RequestSpec, /) -> Answer | Failure:
+    def request(self, request: RequestSpec, /) -> Answer | Failure:
         """Return one streamed response of the running server."""
         ...
 
@@ -372,9 +372,9 @@ class TrialHost:
         if not names:
             return
         if seconds is None:
-            self._trial.say(f"the host restores {names} by itself; run `herd verify {self._trial.rig}` to check it")
+            self._trial.report(f"the host restores {names} by itself; run `herd verify {self._trial.rig}` to check it")
         else:
-            self._trial.say(f"{names} is as before, after {seconds:.1f} s")
+            self._trial.report(f"{names} is as before, after {seconds:.1f} s")
 
     def _restore(self, shell: Shell) -> float | None:
         """Return the seconds until the declared servers serve again; None if they do not, or if that is unknown."""
@@ -389,17 +389,17 @@ class TrialHost:
 
     def start(self, name: VariantName) -> Start:
         """Start a server, and wait until it responds. Raise NotStartedError if it does not."""
-        arm = self._running = self._servers[name]
+        variant = self._running = self._servers[name]
         self._tell(f"start {name}")
         word, *parts = self._hear("ready", "failed")
         if word == "failed":
-            raise NotStartedError(arm.title, " ".join(parts[1:]))
+            raise NotStartedError(variant.title, " ".join(parts[1:]))
         return Start(process=parts[2] if len(parts) > 2 else None, ready_seconds=_seconds(parts, 1))
 
-    def place(self, arm: Variant) -> None:
+    def place(self, variant: Variant) -> None:
         """Replace the only server of a replaceable trial."""
-        self._place(variant_unit(arm, int(self._trial.seconds)).text)
-        self._servers = {**self._servers, arm.name: arm}
+        self._place(variant_unit(variant, int(self._trial.seconds)).text)
+        self._servers = {**self._servers, variant.name: variant}
 
     def run_to_end(self, unit: str, room: int) -> UnitRun:
         """Run a unit to its end in place of the only server of a replaceable trial, which has a text for it.
@@ -428,36 +428,36 @@ class TrialHost:
         self._tell("stop")
         self._hear("stopped")
 
-    def ask(self, request: RequestSpec) -> Answer | Failure:
+    def request(self, request: RequestSpec) -> Answer | Failure:
         """Return one streamed response of the running server."""
-        arm = self._arm
-        chat = arm.instance.endpoint.chat_path
-        return Requests(self._target, chat, arm.instance.endpoint.models[0], self._cache_buster).send(
+        variant = self._variant
+        chat = variant.instance.endpoint.chat_path
+        return Requests(self._target, chat, variant.instance.endpoint.models[0], self._cache_buster).send(
             request, _ANSWER_SECONDS
         )
 
     def climb(self, depth: int) -> list[Run]:
         """Let the running server read `depth` tokens and write after them; return the runs of both. Raise UserError."""
-        endpoint, target = self._arm.instance.endpoint, self._target
+        endpoint, target = self._variant.instance.endpoint, self._target
         served = Served(target, target, endpoint.chat_path, endpoint.models[0], native=True)
         return [run for _, run in Ladder((depth,)).runs(WorkloadContext(served, self._cache_buster, self.clock))]
 
     def count(self, text: str) -> int:
         """Return the number of tokens that the running server reads of a chat with a text."""
-        return estimate_prompt(self._target, self._arm.instance.endpoint.models[0], text)
+        return estimate_prompt(self._target, self._variant.instance.endpoint.models[0], text)
 
     def clock(self) -> float:
         """Return the monotonic time in seconds."""
         return time.monotonic()
 
     @property
-    def _arm(self) -> Variant:
+    def _variant(self) -> Variant:
         assert self._running
         return self._running
 
     @property
     def _target(self) -> Target:
-        return Target(f"http://{LISTEN}:{self._here}", self._trial.keys.get(self._arm.name))
+        return Target(f"http://{LISTEN}:{self._here}", self._trial.keys.get(self._variant.name))
 
     def _tell(self, line: str) -> None:
         assert self._shell

@@ -421,7 +421,7 @@ class Probe:
         """Return the request before all others, which does not count."""
         return RequestSpec(None, suite().prompts["code"][0].text, _WARM, salt=0, more={"seed": _SEED})
 
-    def asks(self, number: int, salts: int | None = None) -> Iterator[RequestSpec]:
+    def requests(self, number: int, salts: int | None = None) -> Iterator[RequestSpec]:
         """Yield the requests of a round: the same ones for each candidate.
 
         `salts` numbers their beginnings, if one server receives the same round more than once.

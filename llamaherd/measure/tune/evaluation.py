@@ -34,13 +34,13 @@ _APART = 1000
 _LEAST_LOAD, _LOADS = 30, 5
 """Limits of the load of a candidate: the least seconds, and a multiple of the load of the declared server."""
 
-MakeArm = Callable[[Candidate, int | None], Variant]
+MakeVariant = Callable[[Candidate, int | None], Variant]
 
 
 class ReplaceableServers(TrialServers, Protocol):
     """Starts candidates, one at a time."""
 
-    def place(self, arm: Variant, /) -> None:
+    def place(self, variant: Variant, /) -> None:
         """Replace the previous candidate."""
         ...
 
@@ -73,7 +73,7 @@ class Evaluation:
     """
 
     servers: ReplaceableServers
-    arm_of: MakeArm
+    make_variant: MakeVariant
     aim: Objective
     context: int
     drafts: Callable[[Candidate], bool]
@@ -93,16 +93,18 @@ class Evaluation:
 
     def _tried(self, candidate: Candidate, rounds: int, worth: Callable[[TriedCandidate], bool]) -> TriedCandidate:
         try:
-            arm = self.arm_of(candidate, None if self.load is None else max(_LEAST_LOAD, round(_LOADS * self.load)))
+            variant = self.make_variant(
+                candidate, None if self.load is None else max(_LEAST_LOAD, round(_LOADS * self.load))
+            )
         except InventoryError as error:
             return _failed(candidate, "load", "; ".join(each.message for each in error.findings))
         except UserError as error:
             return _failed(candidate, "load", error.message)
-        self.servers.place(arm)
+        self.servers.place(variant)
         try:
             start = self.servers.start("C")
             self.load = self.load or start.ready_seconds or None
-            with self.gauge(arm) if self.gauge else nullcontext() as gauge:
+            with self.gauge(variant) if self.gauge else nullcontext() as gauge:
                 return self._asked(candidate, start, rounds, worth, gauge)
         except NotStartedError as error:
             return _failed(candidate, "memory" if is_out_of_memory(error.says) else "load", error.says)
@@ -120,7 +122,7 @@ class Evaluation:
     def _deep(self, candidate: Candidate, depth: int) -> Deep:
         assert self.climb
         keys = keys_of(candidate)
-        self.servers.place(self.arm_of(candidate, None))
+        self.servers.place(self.make_variant(candidate, None))
         try:
             self.servers.start("C")
             runs = [run for run in self.climb(depth) if not run.excluded]
@@ -145,7 +147,7 @@ class Evaluation:
         gauge: Gauge | None,
     ) -> TriedCandidate:
         probe = self._probe()
-        self._ask(probe.warm_up())
+        self._request(probe.warm_up())
         runs: list[tuple[int, Run]] = []
         totals: list[float] = []
         trial = TriedCandidate(keys=keys_of(candidate))
@@ -186,10 +188,10 @@ class Evaluation:
         """Send all requests of a round. Those of one condition share their energy by their tokens."""
         conditions = probe.conditions()
         found: list[tuple[int, Run]] = []
-        for cell, asks in groupby(probe.asks(number, salts), key=lambda ask: ask.cell):
+        for cell, requests in groupby(probe.requests(number, salts), key=lambda request: request.cell):
             assert cell is not None
             began = gauge.begin() if gauge else 0.0
-            runs = [self._ask(ask, conditions[cell]) for ask in asks]
+            runs = [self._request(request, conditions[cell]) for request in requests]
             took = gauge.end(began) if gauge else None
             found += [(cell, run) for run in _with_joules(runs, took)]
         return found
@@ -199,14 +201,16 @@ class Evaluation:
         streams = self.aim.streams
         first = (number if salts is None else salts) * streams
         turns = range(streams)
-        asks = [ask for turn in turns for ask in probe.asks(number * streams + turn, first + turn)][:streams]
+        requests = [request for turn in turns for request in probe.requests(number * streams + turn, first + turn)][
+            :streams
+        ]
         began = self.servers.clock()
-        with ThreadPoolExecutor(len(asks)) as pool:
-            runs = list(pool.map(self._ask, asks))
+        with ThreadPoolExecutor(len(requests)) as pool:
+            runs = list(pool.map(self._request, requests))
         return sum(run.predicted_n or 0 for run in runs) / max(1e-6, self.servers.clock() - began)
 
-    def _ask(self, ask: RequestSpec, condition: Condition | None = None) -> Run:
-        answer = self.servers.ask(ask)
+    def _request(self, request: RequestSpec, condition: Condition | None = None) -> Run:
+        answer = self.servers.request(request)
         if isinstance(answer, Failure) and answer.why != "empty":
             raise NoAnswerError(answer.message[:_LETTERS])
         return run_from_answer(answer, condition or Condition(kind="code"), at=0.0)
@@ -222,7 +226,7 @@ class Evaluation:
     def _sized(self) -> Sizes:
         text = long_prompt(FIRST_SIZES.read, self.servers.count)
         probe = Probe(Objective(), FIRST_SIZES, text)
-        self._ask(probe.warm_up())
+        self._request(probe.warm_up())
         figures = figures_of(Objective(), self._round(probe, 0, None), None)
         decode = min(figures.decode.values(), default=0.0)
         sizes = Sizes.of(decode, figures.prefill or 0.0, self.context, energy=self.aim.of_energy)
@@ -231,9 +235,9 @@ class Evaluation:
     def _ends_early(self, sizes: Sizes) -> bool:
         """Return whether the response to some kind of text ends before it is long enough."""
         probe = Probe(self.aim, sizes, "")
-        answers = zip(probe.conditions(), probe.asks(0, salts=_APART), strict=False)
-        written = [(condition, ask) for condition, ask in answers if condition.generated]
-        return any(ended_early(self._ask(ask, condition), condition) for condition, ask in written)
+        answers = zip(probe.conditions(), probe.requests(0, salts=_APART), strict=False)
+        written = [(condition, request) for condition, request in answers if condition.generated]
+        return any(ended_early(self._request(request, condition), condition) for condition, request in written)
 
 
 def _with_joules(runs: list[Run], took: Telemetry | None) -> Iterable[Run]:
@@ -260,17 +264,17 @@ _WATCHED_LONGER = 2.0
 
 
 @contextmanager
-def watch_gpus(connect: Connect, arm: Variant, seconds: float = _SECONDS) -> Iterator[Watch]:
+def watch_gpus(connect: Connect, variant: Variant, seconds: float = _SECONDS) -> Iterator[Watch]:
     """Watch the GPUs of a running candidate for at most some seconds. Raise UserError."""
-    server = arm.instance.server.model_copy(update={"service": arm.service})
-    instance = arm.instance.model_copy(update={"server": server})
+    server = variant.instance.server.model_copy(update={"service": variant.service})
+    instance = variant.instance.model_copy(update={"server": server})
     with Meter(connect, instance, max(_SECONDS, seconds)) as meter:
         yield Watch(meter, gpus_of(meter.first_look, server.cards))
 
 
 @contextmanager
 def limit_gpus(
-    connect: Connect, limits: Sequence[int], arm: Variant, seconds: float
+    connect: Connect, limits: Sequence[int], variant: Variant, seconds: float
 ) -> Iterator[tuple[Watch, PowerHold]]:
     """Watch the GPUs of a running candidate, and set their power limits, for about some seconds. Raise UserError.
 
@@ -278,7 +282,7 @@ def limit_gpus(
     """
     longest = _WATCHED_LONGER * seconds
     with (
-        watch_gpus(connect, arm, longest) as watch,
+        watch_gpus(connect, variant, longest) as watch,
         PowerHold(connect, watch.uuids, limits, longest, within=True) as holding,
     ):
         yield watch, holding
@@ -373,12 +377,12 @@ class PowerSeries:
         if not known.limited and left < _ENOUGH * self.seconds:
             takes, there = show_seconds(self.seconds), show_seconds(max(0.0, left))
             return f"{len(self.limits)} of them take about {takes}, and {there} of the budget are left"
-        arm = self.evaluation.arm_of(found, None)
+        variant = self.evaluation.make_variant(found, None)
         servers = self.evaluation.servers
-        servers.place(arm)
+        servers.place(variant)
         try:
             servers.start("C")
-            with self.limited(arm, self.seconds) as (gauge, hold):
+            with self.limited(variant, self.seconds) as (gauge, hold):
                 return self._rounds(found, sizes, gauge, hold)
         except NotStartedError as error:
             return f"the best candidate does not start any more: {error.says}"

@@ -18,7 +18,7 @@ from llamaherd.gguf.header import Header
 from llamaherd.inventory.exact_edits import Setting, with_settings
 from llamaherd.inventory.schema import Rig
 from llamaherd.inventory.yaml_file import Document
-from llamaherd.layout import ARMS_TEXT
+from llamaherd.layout import TRIALS_TEXT
 from llamaherd.measure.client.requests import suite
 from llamaherd.measure.statistics import FEWEST_BLOCKS
 from llamaherd.measure.trials.divergence import LOGITS, UnitHost, compare_outputs, divergence_text
@@ -176,7 +176,7 @@ class TuneTarget:
         values = {axis.key: axis.values for axis in self.space.axes}
         return self.start.with_keys({key: value for key, value in other.keys if value in values.get(key, ())})
 
-    def arm(self, candidate: Candidate, load_seconds: int | None) -> Variant:
+    def variant(self, candidate: Candidate, load_seconds: int | None) -> Variant:
         """Plan a candidate as a tried server, with a limit for its load. Raise UserError and InventoryError."""
         rig, name = self.rig.rig, self.declared.name
         port = trial_port(self.plan, name)
@@ -210,18 +210,18 @@ class TuneTarget:
 
     def judge_unit(self, candidate: Candidate, precision: Precision, reading: Reading, seconds: int) -> str:
         """Render the unit that measures the quality of a candidate, in two runs of some seconds. Raise UserError."""
-        arm, beside = self.arm(candidate, None), self._exact(candidate, precision)
+        variant, beside = self.variant(candidate, None), self._exact(candidate, precision)
         if beside is None:
             raise UserError(f"the reference `{precision.beside}` does not fit into memory", "name a smaller one")
-        exact = self.arm(beside, None) if precision.model else arm
+        exact = self.variant(beside, None) if precision.model else variant
         self._require_one_vocabulary(precision)
-        engine = self.rig.engines[arm.instance.engine]
-        flags, tool, server = flags_of(engine), TRAITS[engine.kind].divergence, arm.instance.server
+        engine = self.rig.engines[variant.instance.engine]
+        flags, tool, server = flags_of(engine), TRAITS[engine.kind].divergence, variant.instance.server
         if flags is None or tool is None or server.program is None:
             raise UserError(
-                f"engine `{arm.instance.engine}` has no program that compares caches", "leave `kv` as it is"
+                f"engine `{variant.instance.engine}` has no program that compares caches", "leave `kv` as it is"
             )
-        of = Pass(reading.context, reading.chunks, reading.batch, str(ARMS_TEXT), LOGITS)
+        of = Pass(reading.context, reading.chunks, reading.batch, str(TRIALS_TEXT), LOGITS)
         program = str(PurePosixPath(server.program).with_name(tool))
         kept = words_with_cache(flags, exact.instance.server.arguments, BASE)
         if precision.kv:
@@ -229,7 +229,7 @@ class TuneTarget:
         else:
             words = words_as_served(flags, server.arguments)[0]
         runs = ((program, *kept_arguments(kept, of)), (program, *compared_arguments(words, of)))
-        return program_unit(arm, runs, seconds).text
+        return program_unit(variant, runs, seconds).text
 
     def judge(self, host: UnitHost, candidate: Candidate, precision: Precision, seconds: float) -> Judged:
         """Measure the quality of a candidate on a host within some seconds.

@@ -77,9 +77,9 @@ class Nvml:
         function.argtypes, function.restype = SIGNATURES[name], ctypes.c_int
         code = function(*arguments)
         if code:
-            say = self.library.nvmlErrorString
-            say.argtypes, say.restype = [ctypes.c_int], ctypes.c_char_p
-            raise NvmlError(name, code, (say(code) or b"").decode(errors="replace"))
+            report = self.library.nvmlErrorString
+            report.argtypes, report.restype = [ctypes.c_int], ctypes.c_char_p
+            raise NvmlError(name, code, (report(code) or b"").decode(errors="replace"))
 
     def read(self, name: str, *arguments: object) -> int:
         """Return the figure that a function writes."""

@@ -39,17 +39,17 @@ def make_room(system: System, given: SwitchInput, tools: Tools, drain_seconds: i
     """Stop the servers whose port or memory the new one needs. Raise FailedError where that cannot be recorded."""
     for each in given.replaced:
         if each.takes_port:
-            _step_aside(system, each, f"its port is to be that of {given.server.service}", tools, drain_seconds)
+            _stop_for_new(system, each, f"its port is to be that of {given.server.service}", tools, drain_seconds)
     rest = [each for each in given.replaced if not each.takes_port]
     if not rest:
         return
     room = given.replaced_room
     lacking = tools.lacks_room(system, room, None) if room else f"how much {given.server.service} takes is not certain"
     for each in rest if lacking else ():
-        _step_aside(system, each, lacking, tools, drain_seconds)
+        _stop_for_new(system, each, lacking, tools, drain_seconds)
 
 
-def _step_aside(system: System, each: ReplacedServer, why: str, tools: Tools, drain_seconds: int) -> None:
+def _stop_for_new(system: System, each: ReplacedServer, why: str, tools: Tools, drain_seconds: int) -> None:
     if not runs(system, each.service):
         return
     system.report(f"stopping {each.service}, which is not declared any more: {why}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Thread
 
-from llamaherd.layout import ARMS_GUARD, ARMS_RUN, LOCK_WAIT
+from llamaherd.layout import LOCK_WAIT, TRIALS_GUARD, TRIALS_RUN
 from llamaherd.onhost.clients import systemctl, unit_properties
 from llamaherd.onhost.files import write_files
 from llamaherd.onhost.reservation import LOCK, exit_by_signals, heartbeat, measuring, receive
@@ -40,13 +40,13 @@ def run(given: TrialsInput, system: System, tools: Tools = TOOLS) -> None:
     host = system.lock("host", LOCK_WAIT, f"measuring {given.name}")
     with exit_by_signals(), heartbeat(system), host:
         # A guard of an earlier measurement may still run: it restores the declared servers now.
-        stop_guard(system, ARMS_GUARD)
+        stop_guard(system, TRIALS_GUARD)
         with measuring(system, given.holder, _LOCK_SECONDS):
             _require_room(given, system, tools)
             served = _serving(given, system)
             services = tuple(_unit(each) for each in given.servers)
             description = "Restores the declared servers after a comparison"
-            guard = Guard(ARMS_GUARD, str(ARMS_RUN), LOCK, description, given.longest, given.patience)
+            guard = Guard(TRIALS_GUARD, str(TRIALS_RUN), LOCK, description, given.longest, given.patience)
             start_guard(system, guard, "serve.trials.restore", RestoreServersInput(services, given.leftovers, served))
             trials = _Trials(given, system)
             try:
@@ -54,7 +54,7 @@ def run(given: TrialsInput, system: System, tools: Tools = TOOLS) -> None:
                 trials.converse()
             finally:
                 # This waits for the guard, which starts the declared servers. Otherwise systemd reports the reason.
-                stop_guard(system, ARMS_GUARD)
+                stop_guard(system, TRIALS_GUARD)
             trials.join()
             _report_served(served, system)
 

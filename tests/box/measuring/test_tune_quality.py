@@ -52,9 +52,9 @@ def judged(bench: Bench) -> TuneTarget:
 @contextmanager
 def measuring(of: TuneTarget) -> Iterator[TrialHost]:
     """The host with the declared server stopped, as in a search."""
-    arm = of.arm(of.start, None)
+    variant = of.variant(of.start, None)
     trial = Trial(
-        of.rig.rig, of.rig.connect, (arm,), (of.declared,), 600, "a test", print, replaceable=True, text=of.text
+        of.rig.rig, of.rig.connect, (variant,), (of.declared,), 600, "a test", print, replaceable=True, text=of.text
     )
     with TrialHost(trial, "salts") as host:
         yield host

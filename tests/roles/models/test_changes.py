@@ -10,7 +10,7 @@ from llamaherd.host.program import request
 from llamaherd.host.state import HostState
 from llamaherd.onhost.document import Secret
 from llamaherd.plan import Plan
-from llamaherd.role.changes import DeferredVerb, Say, SendFile
+from llamaherd.role.changes import DeferredVerb, Report, SendFile
 from roles.engines import build_changes
 from roles.engines.onhost import BuildInput, SourceFileInput
 from roles.models import ModelSource, begin_changes, fetch_job, model_changes, to_fetch
@@ -103,7 +103,7 @@ def test_a_job_names_places_in_order_and_holds_no_secret() -> None:
 
 
 def test_a_token_is_on_stdin_alone() -> None:
-    def hub(_plan: Plan, wanted: Sequence[str], _say: Say) -> list[ModelSource]:
+    def hub(_plan: Plan, wanted: Sequence[str], _say: Report) -> list[ModelSource]:
         return [ModelSource("hub", {sha256: f"https://hub.lan/{sha256}" for sha256 in wanted}, "hf_canary")]
 
     (begin,) = begin_changes(GPU, HostState(), hub, WATCHER)

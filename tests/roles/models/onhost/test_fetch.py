@@ -17,7 +17,7 @@ from llamaherd.onhost.store import manifest_line
 from llamaherd.onhost.system import Ended, FailedError, System
 from llamaherd.onhost.verbs import find_verb
 from llamaherd.plan import Plan
-from llamaherd.role.changes import DeferredVerb, RunVerb, Say
+from llamaherd.role.changes import DeferredVerb, Report, RunVerb
 from roles.models import ModelSource, begin_changes, model_changes
 from roles.models.onhost import ID, JOB, RUN, WATCHERS, FetchInput, JoinInput, RequestedFile, begin, join, wait
 from tests.support.models_host import ModelsHost, words_of
@@ -288,7 +288,7 @@ def test_values_with_quotes_are_words_of_their_own() -> None:
     assert host.entry(folder)
 
 
-def nowhere(_plan: Plan, _wanted: Sequence[str], _say: Say) -> list[ModelSource]:
+def nowhere(_plan: Plan, _wanted: Sequence[str], _say: Report) -> list[ModelSource]:
     return []
 
 

@@ -10,7 +10,7 @@ from inspect import signature
 
 import pytest
 
-from llamaherd.layout import ARMS_GUARD, ARMS_RUN
+from llamaherd.layout import TRIALS_GUARD, TRIALS_RUN
 from llamaherd.onhost.document import Secret, parse_document
 from llamaherd.onhost.files import WrittenFile
 from llamaherd.onhost.servers import NeededGpu, RestoreServersInput, StoppedServer, TrialServer, TrialsInput
@@ -66,7 +66,7 @@ class Trials(ServiceHost):
         ended = super().run(argv, seconds=seconds, text=text, environment=environment)
         if argv[0] == "systemd-run" and ended.ok:
             self.guarded = True
-        elif [*argv] == ["systemctl", "stop", ARMS_GUARD]:
+        elif [*argv] == ["systemctl", "stop", TRIALS_GUARD]:
             self.restore()
         elif argv[:2] == ["systemctl", "show"] and argv[-1] in self.results:
             return Ended(0, f"{ended.out}Result={self.results[argv[-1]]}\n")
@@ -84,8 +84,8 @@ class Trials(ServiceHost):
         """Do what systemd does once the guard has ended."""
         if self.guarded:
             self.guarded = False
-            perform(parse_document(self.files[f"{ARMS_RUN}/restore.json"].text.encode()), self)
-            self.remove(str(ARMS_RUN))
+            perform(parse_document(self.files[f"{TRIALS_RUN}/restore.json"].text.encode()), self)
+            self.remove(str(TRIALS_RUN))
 
     def after(self, word: str, line: str) -> Callable[[], str]:
         """Return a controller that sends a line after a response that begins with a word."""
@@ -164,14 +164,14 @@ def test_the_order_of_what_is_done(host: Trials) -> None:
     host.lines = iter(["go"])
     run_trials(GIVEN, host, host)
     guard = next(at for at, each in enumerate(host.done) if each[0] == "systemd-run")
-    steps = [["systemctl", "stop", ARMS_GUARD], ["write", f"{ARMS_RUN}/restore.json"], host.done[guard]]
+    steps = [["systemctl", "stop", TRIALS_GUARD], ["write", f"{TRIALS_RUN}/restore.json"], host.done[guard]]
     steps += [["write", UNIT], ["systemctl", "daemon-reload"], ["systemctl", "stop", "llama-chat.service"], ["let in"]]
     places = [host.done.index(each) for each in steps]
     assert places == sorted(places)
     assert host.done[guard][5:] == [
         *("-p", "Type=exec", "-p", "RuntimeMaxSec=2100", "-p", "TimeoutStopSec=150"),
-        *("-p", f"ExecStopPost=/usr/bin/python3 -I {ARMS_RUN}/program.pyz {ARMS_RUN}/restore.json"),
-        *("-p", f"ExecStopPost=/bin/rm -rf {ARMS_RUN}", "flock", "/run/llamaherd/locks/measure", "true"),
+        *("-p", f"ExecStopPost=/usr/bin/python3 -I {TRIALS_RUN}/program.pyz {TRIALS_RUN}/restore.json"),
+        *("-p", f"ExecStopPost=/bin/rm -rf {TRIALS_RUN}", "flock", "/run/llamaherd/locks/measure", "true"),
     ]
     assert host.files == {path: file for path, file in host.files.items() if not path.startswith("/run/")}
 
