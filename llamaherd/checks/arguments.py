@@ -104,7 +104,7 @@ def check_abilities(subject: RigContext) -> Iterator[Finding]:
         command = subject.facts.instances[name].command
         if command is None:
             continue
-        known = command.meant.catalogue
+        known = command.effective.catalogue
         by_key = [(key, word) for key, words in _parts(known, command.arguments[: command.keys]) for word in words]
         for problem in check_arguments(known, [word for _, word in by_key]):
             if problem.severity == "error":
@@ -129,7 +129,7 @@ def check_cmake_options(subject: RigContext) -> Iterator[Finding]:
         texts = {option: cmake_value(value) for option, value in engine.options.items()}
         names = tuple(texts)
         known = flags_of(engine)
-        newer = known.asked if known.outdated else ""
+        newer = known.requested if known.outdated else ""
         for problem in check_options(engine.kind, texts, newer=newer) if engine.source else ():
             option: Path_ = ("engines", name, "options", names[problem.index])
             new, _, value = (problem.replacement or ("",))[0].partition("=")

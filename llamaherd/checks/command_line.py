@@ -87,7 +87,7 @@ class ServerCommand:
 
 def server_command(subject: RigContext, name: str, command: CommandLine) -> ServerCommand:
     """Return the whole command line and environment of an instance's server."""
-    return ServerCommand(subject, name, subject.rig.instances[name], command.meant, command.keys)
+    return ServerCommand(subject, name, subject.rig.instances[name], command.effective, command.keys)
 
 
 WIRING: Mapping[str, str] = {
@@ -232,7 +232,7 @@ def conflicting_commands(subject: RigContext) -> Iterator[ConflictingCommand]:
         command = subject.facts.instances[name].command
         keys = instance.ubatch or instance.cache_reuse or instance.serve != "chat"
         plain = not (instance.extra_args or instance.environment or keys)
-        if command is not None and (known_faults(command.meant.catalogue) or not plain):
+        if command is not None and (known_faults(command.effective.catalogue) or not plain):
             each = server_command(subject, name, command)
             yield each, tuple(find_conflicts(each.options, _context(each)))
 

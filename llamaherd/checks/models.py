@@ -302,7 +302,7 @@ def check_tasks(subject: RigContext) -> Iterator[Finding]:
     for name, facts in subject.facts.instances.items():
         if facts.command is None or facts.header is None or not reads_gguf(subject.rig.engines[facts.instance.engine]):
             continue
-        if wrong := _mismatch(facts.task, pooling(facts.command.meant), facts.header):
+        if wrong := _mismatch(facts.task, pooling(facts.command.effective), facts.header):
             message, help_, severity = wrong
             key = "serve" if "serve" in facts.instance.model_fields_set else "model"
             place = subject.document.value(("instances", name, key))

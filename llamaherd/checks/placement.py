@@ -225,7 +225,7 @@ def check_shared_gpus(subject: RigContext) -> Iterator[Finding]:
 def _is_cut_by_hand(facts: InstanceFacts) -> bool:
     """Return whether the parts of the GPUs are declared, or the model is not cut."""
     instance, line = facts.instance, facts.explicit
-    split = line.meant.text("--split-mode") if line else instance.split
+    split = line.effective.text("--split-mode") if line else instance.split
     return bool(instance.tensor_split or split == "none" or (line and line.own("--tensor-split")))
 
 
@@ -495,9 +495,9 @@ def check_uncounted_memory(subject: RigContext) -> Iterator[Finding]:
     """Report arguments and variables whose memory is not counted, or after which none is (LH243)."""
     for name, facts in subject.facts.instances.items():
         line = facts.explicit
-        if line is None or not TRAITS[line.meant.catalogue.kind].reads_gguf:
+        if line is None or not TRAITS[line.effective.catalogue.kind].reads_gguf:
             continue
-        known = {line.meant.catalogue.find(spelling) for spelling in SAID_ANYWAY}
+        known = {line.effective.catalogue.find(spelling) for spelling in SAID_ANYWAY}
         for option in uncounted_option(line):
             if option.flag not in known:
                 message = f"the memory of {option} is not counted: its size is unknown"

@@ -107,28 +107,30 @@ REFUSED_BY_VLLM = Rule(
 
 def check_vllm_memory(subject: RigContext) -> Iterator[Finding]:
     """Report shares of GPUs that do not hold a model and one request, or that other servers take (LH152, LH153)."""
-    for name, instance, meant in _servers(subject):
+    for name, instance, effective in _servers(subject):
         shape = subject.facts.shapes.get(instance.model)
-        use = vllm_use(instance, meant, shape)
+        use = vllm_use(instance, effective, shape)
         if use is None:
             continue
         yield from _shared(subject, name, use)
         if shape:
-            yield from _full(subject, name, meant, shape, use)
+            yield from _full(subject, name, effective, shape, use)
 
 
 def check_vllm_model(subject: RigContext) -> Iterator[Finding]:
     """Report a context or a number of GPUs that a model does not allow (LH154)."""
-    for name, instance, meant in _servers(subject):
+    for name, instance, effective in _servers(subject):
         shape = subject.facts.shapes.get(instance.model)
         if shape is None:
             continue
-        longer = shape.positions and not shape.scaled and served_context(instance, meant) > shape.positions
-        if longer and not (meant.get("--hf-overrides") or instance.environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN")):
+        longer = shape.positions and not shape.scaled and served_context(instance, effective) > shape.positions
+        if longer and not (
+            effective.get("--hf-overrides") or instance.environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN")
+        ):
             message = f"`{instance.model}` has {shape.positions:,} positions, and vLLM refuses a longer context"
             place = subject.document.value(("instances", name, "context"))
             yield REFUSED_BY_VLLM.at(place, message, f"write `context: {shape.positions}`, or less")
-        ranks = meant.number("--tensor-parallel-size", default=max(1, len(instance.on)))
+        ranks = effective.number("--tensor-parallel-size", default=max(1, len(instance.on)))
         if shape.heads and 1 <= ranks <= shape.heads and shape.heads % ranks:
             fits = [count for count in range(1, shape.heads + 1) if not shape.heads % count]
             near = sorted({max(each for each in fits if each < ranks), min(each for each in fits if each > ranks)})
@@ -141,11 +143,11 @@ def _servers(subject: RigContext) -> Iterator[tuple[str, Instance, EffectiveOpti
     for name, facts in subject.facts.instances.items():
         engine = subject.rig.engines.get(facts.instance.engine)
         if engine and not reads_gguf(engine) and facts.command and facts.instance.on:
-            yield name, facts.instance, facts.command.meant
+            yield name, facts.instance, facts.command.effective
 
 
 def _full(
-    subject: RigContext, name: str, meant: EffectiveOptions, shape: FolderShape, use: VllmUse
+    subject: RigContext, name: str, effective: EffectiveOptions, shape: FolderShape, use: VllmUse
 ) -> Iterator[Finding]:
     sizes = {gpu: size for gpu in subject.rig.instances[name].on if (size := _total(subject.facts, gpu))}
     if not sizes:
@@ -158,24 +160,24 @@ def _full(
     message = f"`{name}` needs {show_mib(use.least)} of GPU `{gpu}` for {' and '.join(parts)}"
     of = f"its share of {use.share:g} is {show_mib(share)}"
     if use.least > share:
-        yield SHARE_FULL.at(place, f"{message}, and {of}", _smaller(shape, meant, use, share - ACTIVATIONS))
+        yield SHARE_FULL.at(place, f"{message}, and {of}", _smaller(shape, effective, use, share - ACTIVATIONS))
     elif use.unknown:
         help_ = "see its log when it starts: vLLM prints what it measured"
         yield SHARE_FULL.at(place, f"not all memory of `{name}` is known: {'; '.join(use.unknown)}", help_, "note")
     elif share - use.least < ACTIVATIONS:
         left = f"{message}, and {of}: activations and CUDA graphs, which are unknown, must fit into the "
         left += show_mib(share - use.least)
-        yield SHARE_FULL.at(place, left, _smaller(shape, meant, use, share - ACTIVATIONS), "note")
+        yield SHARE_FULL.at(place, left, _smaller(shape, effective, use, share - ACTIVATIONS), "note")
 
 
-def _smaller(shape: FolderShape, meant: EffectiveOptions, use: VllmUse, room: int) -> str:
+def _smaller(shape: FolderShape, effective: EffectiveOptions, use: VllmUse, room: int) -> str:
     """Return how to make a server smaller, so that it takes at most so many bytes."""
     left = room - (use.weights or 0)
     if left <= 0 or use.request is None:
         return "serve a quantised model, add GPUs to `on`, or write a larger `--gpu-memory-utilization` in `extra_args`"
-    fits = longest_context(shape, meant, use.gpus, left)
+    fits = longest_context(shape, effective, use.gpus, left)
     ways = [f"write `context: {fits}`"] if fits else []
-    if meant.get("--kv-cache-dtype") is None:
+    if effective.get("--kv-cache-dtype") is None:
         ways.append("add `--kv-cache-dtype fp8` to `extra_args`")
     return ", or ".join([*ways, "add GPUs to `on`"])
 
@@ -226,7 +228,7 @@ def _taken(facts: RigFacts, name: str, gpu: str) -> int:
     engine = facts.rig.engines.get(known.instance.engine)
     if engine is None or reads_gguf(engine) or known.command is None:
         return 0
-    use, total = vllm_use(known.instance, known.command.meant, None), _total(facts, gpu)
+    use, total = vllm_use(known.instance, known.command.effective, None), _total(facts, gpu)
     return int(total * use.least_share) if use and total else 0
 
 

@@ -69,7 +69,7 @@ def place_by_arguments(header: Header, wanted: Placement, room: Room, arguments:
     placed = replace(wanted, devices=len(room.cards), free=room.cards)
     if not errors:
         placed = with_explicit_flags(placed, line, header)
-    return ArgumentPlacement(placed, any(line.meant.get(name) for name in PLACING), errors)
+    return ArgumentPlacement(placed, any(line.effective.get(name) for name in PLACING), errors)
 
 
 def _argument_errors(

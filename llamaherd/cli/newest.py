@@ -33,8 +33,8 @@ def newest_of_fleet(inventory: Path | None, names: tuple[str, ...]) -> NewestVer
     rigs = choose_rigs(survey.fleet, names, path).rigs
     of_rigs = {name: _keys(survey, path, {name}) for name in rigs}
     wants = _wanted(survey, path, {*rigs})
-    asked = len(wants.refs) + len(wants.images) + len(wants.models)
-    echo(f"--> Querying {counted(asked, 'version')}...", err=True)
+    count = len(wants.refs) + len(wants.images) + len(wants.models)
+    echo(f"--> Querying {counted(count, 'version')}...", err=True)
     versions = newest_versions(wants, lock)
     by_rig = {name: tuple(each for each in versions if each.key in keys) for name, keys in of_rigs.items()}
     return NewestVersions(path, survey, lock, versions, by_rig)

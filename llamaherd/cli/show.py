@@ -58,10 +58,10 @@ def show(inventory: Path | None, rigs: tuple[str, ...], ask: bool, as_json: bool
     else:
         roles = roles_or_exit(inventory)
         for name, (rig, each) in planned.items():
-            asked = estimates.get(name)
-            echo(summarize_plan(rig, each, roles, asked), fit=True)
+            engine = estimates.get(name)
+            echo(summarize_plan(rig, each, roles, engine), fit=True)
             if verbose:
-                echo(show_plan(each, roles, asked))
+                echo(show_plan(each, roles, engine))
     if unreached:
         sys.exit(FAILED)
 

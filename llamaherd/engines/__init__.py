@@ -121,7 +121,7 @@ EXPERTS = "experts=CPU"
 class CommandLine:
     """The options of a server; the first `keys` arguments are from keys, those of `extra_args` follow."""
 
-    meant: EffectiveOptions
+    effective: EffectiveOptions
     keys: int
     arguments: tuple[str, ...] = ()
 
@@ -131,7 +131,7 @@ class CommandLine:
 
     def own(self, *spellings: str) -> Option | None:
         """Return the option that takes effect, by any of its spellings; None if no user wrote it."""
-        option = self.meant.get(*spellings)
+        option = self.effective.get(*spellings)
         return option if option and not self.is_by_key(option) else None
 
 

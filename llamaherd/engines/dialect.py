@@ -49,9 +49,9 @@ class Arithmetic:
     """A model drafts for one slot only, with a cache of the same types."""
     most_slots: int | None
     """The most slots with which the server starts."""
-    tells_memory: bool
+    reports_memory: bool
     """The engine has a tool that prints how much memory a server would take."""
-    fits_only_when_told: bool
+    fits_on_request: bool
     """The engine chooses the placement only if a flag is set."""
     counts_slots_itself: bool
     """With less than one slot, the engine chooses how many."""

@@ -43,9 +43,9 @@ VLLM_REFUSES = Rule(
 )
 
 
-def _share(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def _share(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report a share of GPU memory that is not above 0 and at most 1 (config/cache.py)."""
-    option = meant.get("--gpu-memory-utilization")
+    option = effective.get("--gpu-memory-utilization")
     try:
         share = parse_real(option.value) if option else 0.9
     except ValueError:
@@ -56,47 +56,49 @@ def _share(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict
         yield Conflict(VLLM_REFUSES, (option,), message, help_)
 
 
-def _cards(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+def _cards(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """Report more processes than GPUs: there is one for each GPU in each stage (config/parallel.py)."""
-    tensor, stages = meant.get("--tensor-parallel-size"), meant.get("--pipeline-parallel-size")
-    wanted = meant.number("--tensor-parallel-size", default=1) * meant.number("--pipeline-parallel-size", default=1)
-    cards = visible_gpus(meant, around)
+    tensor, stages = effective.get("--tensor-parallel-size"), effective.get("--pipeline-parallel-size")
+    wanted = effective.number("--tensor-parallel-size", default=1) * effective.number(
+        "--pipeline-parallel-size", default=1
+    )
+    cards = visible_gpus(effective, around)
     options = tuple(option for option in (tensor, stages) if option)
-    if options and cards is not None and cards < wanted and not meant.get("--nnodes", "--headless"):
+    if options and cards is not None and cards < wanted and not effective.get("--nnodes", "--headless"):
         both = " and ".join(map(str, options))
         message = f"{both} need {wanted} GPUs, and the server has {cards}: vLLM does not start"
         yield Conflict(TOO_MANY, options, message, f"write {max(1, cards)} at most, or give it more GPUs")
 
 
-def _tools(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def _tools(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report tools without a parser (entrypoints/openai/cli_args.py, validate_parsed_serve_args)."""
-    tools = meant.get("--enable-auto-tool-choice")
-    if tools and tools.on and meant.get("--tool-call-parser") is None:
+    tools = effective.get("--enable-auto-tool-choice")
+    if tools and tools.on and effective.get("--tool-call-parser") is None:
         message = f"{tools} needs a parser for the model's output, and vLLM does not start without one"
         help_ = "add `--tool-call-parser` with the one of the model's family, such as `hermes` for Qwen"
         yield Conflict(VLLM_REFUSES, (tools,), message, help_)
 
 
-def _batches(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def _batches(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report batches with too few tokens (config/scheduler.py)."""
-    tokens, requests = meant.get("--max-num-batched-tokens"), meant.get("--max-num-seqs")
-    most = meant.number("--max-num-batched-tokens", default=0)
-    if requests and meant.number("--max-num-seqs", default=1) < 1:
+    tokens, requests = effective.get("--max-num-batched-tokens"), effective.get("--max-num-seqs")
+    most = effective.number("--max-num-batched-tokens", default=0)
+    if requests and effective.number("--max-num-seqs", default=1) < 1:
         yield Conflict(VLLM_REFUSES, (requests,), f"{requests} serves no request", "write 1 or more")
-    elif tokens and requests and 0 < most < meant.number("--max-num-seqs", default=1):
+    elif tokens and requests and 0 < most < effective.number("--max-num-seqs", default=1):
         message = f"{requests} are more requests than {tokens} has tokens for, and vLLM refuses that"
         yield Conflict(VLLM_REFUSES, (requests, tokens), message, f"write `--max-num-seqs {most}` at most")
-    chunks, length = meant.get("--enable-chunked-prefill"), meant.get("--max-model-len")
-    longest = meant.number("--max-model-len", default=0)
+    chunks, length = effective.get("--enable-chunked-prefill"), effective.get("--max-model-len")
+    longest = effective.number("--max-model-len", default=0)
     if chunks and not chunks.on and tokens and length and 0 < most < longest:
         message = f"without chunks a prompt of {longest} tokens does not fit into {tokens}, and vLLM refuses that"
         help_ = f"leave out {chunks}, or write `--max-num-batched-tokens {longest}`"
         yield Conflict(VLLM_REFUSES, (tokens, chunks), message, help_)
 
 
-def _quantised(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+def _quantised(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """Report a quantisation that differs from that of the model's own files (config/model.py, _verify_quantization)."""
-    option, model = meant.get("--quantization"), meant.text("--model") or around.model
+    option, model = effective.get("--quantization"), effective.text("--model") or around.model
     if option is None:
         return
     if OF_GGUF.fullmatch(option.value):
@@ -109,10 +111,10 @@ def _quantised(meant: EffectiveOptions, around: ServerContext) -> Iterator[Confl
             yield Conflict(VLLM_REFUSES, (option,), message, f"leave it out, or write `{methods[0]}`")
 
 
-def _json(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def _json(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report values that are not JSON objects, with which vLLM does not start (utils/argparse_utils.py)."""
     for name in OF_JSON:
-        option = meant.get(name)
+        option = effective.get(name)
         if option and not _is_object(option.value):
             message = f"{option} is no JSON object: names and texts stand in double quotes, the whole in single ones"
             help_ = f"write such as `{name} '{{{OF_JSON[name]}}}'`"
@@ -143,10 +145,10 @@ PLUGGED = Rule(
 )
 
 
-def _plugged(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+def _plugged(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """Report GGUF files: a plugin loads them, which vLLM's images lack (docs/features/quantization/gguf.md of vLLM)."""
-    option, model = meant.get("--model"), meant.text("--model") or around.model
-    if meant.get("--tokenizer") or not (model.lower().endswith(".gguf") or IN_HUB.fullmatch(model)):
+    option, model = effective.get("--model"), effective.text("--model") or around.model
+    if effective.get("--tokenizer") or not (model.lower().endswith(".gguf") or IN_HUB.fullmatch(model)):
         return  # the tokenizer is what that page requires
     message = f"vLLM loads `{model}` only by its plugin vllm-gguf-plugin, and needs the tokenizer of the original model"
     way_out = "serve it with llama-server; or install the plugin, and add `--tokenizer` with that model's repository"

@@ -118,7 +118,9 @@ def _moves(line: CommandLine, layers: int) -> bool:
     cache = line.own("--no-kv-offload")
     if cache and cache.on != ("--no-kv-offload" in cache.flag.negated):
         return True
-    if any("=CPU" in option.value for option in line.meant.every("--override-tensor") if not line.is_by_key(option)):
+    if any(
+        "=CPU" in option.value for option in line.effective.every("--override-tensor") if not line.is_by_key(option)
+    ):
         return True
     moving = (option for name in _MOVING if (option := line.own(name)))
     return any(option.on and option.value != "0" for option in moving)
@@ -295,7 +297,7 @@ def rig_facts(
             instance=instance,
             flags=flags.get(instance.engine),
             command=command,
-            task=server_task(command.meant) if command else "chat",
+            task=server_task(command.effective) if command else "chat",
             header=header,
             on_cpu=name in on_cpu,
             threads=threads[name],

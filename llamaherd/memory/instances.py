@@ -97,9 +97,9 @@ def with_explicit_flags(placed: Placement, line: CommandLine, header: Header) ->
 
 def _outputs(placed: Placement, line: CommandLine) -> Placement:
     """Return the placement with a server's outputs (llama.cpp, tools/server/server-context.cpp:42-46)."""
-    if server_task(line.meant) != "chat":
+    if server_task(line.effective) != "chat":
         return embedding_placement(placed)
-    if pooling(line.meant) not in (None, "none"):
+    if pooling(line.effective) not in (None, "none"):
         return replace(placed, outputs=placed.ubatch)
     return placed
 
@@ -123,13 +123,13 @@ def _fits_itself(placed: Placement, line: CommandLine) -> Option | None:
 
     common/fit.cpp:463-486; ik_llama.cpp, src/llama.cpp:2447-2600.
     """
-    fit = line.meant.get("--fit")
+    fit = line.effective.get("--fit")
     if not placed.devices or placed.overrides or (fit and (not fit.on or fit.value.lower() in OFF)):
         return None
-    if placed.does.fits_only_when_told:
+    if placed.does.fits_on_request:
         return fit
     layers = line.own("--gpu-layers", "--n-gpu-layers")
-    automatic = layers and layers.value in ("auto", "-1") and line.meant.catalogue.knows("--fit")
+    automatic = layers and layers.value in ("auto", "-1") and line.effective.catalogue.knows("--fit")
     by_hand = placed.split == "tensor" or any(placed.tensor_split or ())
     return layers if automatic and not by_hand else None
 
@@ -147,7 +147,7 @@ def _slots(line: CommandLine, header: Header) -> dict[str, Any]:
     if (context := _number(line, "--ctx-size")) is not None:
         found["context"] = context or header.number("context_length")
     if (slots := _number(line, "--parallel")) is not None:
-        automatic = slots < 0 and SIZED[line.meant.catalogue.kind].counts_slots_itself
+        automatic = slots < 0 and SIZED[line.effective.catalogue.kind].counts_slots_itself
         found |= {"parallel": AUTOMATIC_SLOTS, "kv_unified": True} if automatic else {"parallel": max(slots, 1)}
     if option := line.own("--kv-unified"):
         found["kv_unified"] = option.on
@@ -217,9 +217,9 @@ def _draft(line: CommandLine, placed: Placement) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if (layers := line.own("--n-gpu-layers-draft")) and placed.devices:
         found["draft_gpu_layers"] = _layers(layers, placed)
-    named = line.meant.get("--model-draft", "--spec-draft-model")
-    switch, count = line.meant.get("-mtp"), line.meant.get("--spec-draft-n-max", "--draft-max")
-    kinds = [each for each in line.meant.every("--spec-type", "--spec-stage") if _is_head(each)]
+    named = line.effective.get("--model-draft", "--spec-draft-model")
+    switch, count = line.effective.get("-mtp"), line.effective.get("--spec-draft-n-max", "--draft-max")
+    kinds = [each for each in line.effective.every("--spec-type", "--spec-stage") if _is_head(each)]
     head = next(iter(kinds), switch if switch and switch.on else None)
     if named or head is None or (line.is_by_key(head) and (count is None or line.is_by_key(count))):
         return found
@@ -236,21 +236,21 @@ def _is_head(option: Option) -> bool:
 def _moved(placed: Placement, line: CommandLine, header: Header) -> tuple[PlacedOverride, ...]:
     """Return the overrides, the first match first. `placed` has those of keys."""
     if placed.does.spreads_experts:
-        options = line.meant.every("--override-tensor")
+        options = line.effective.every("--override-tensor")
         return (*_kept(options, line, placed.overrides), *_spread(placed, line, header))
     return tuple(_kept(_in_order(line, MOVING), line, placed.overrides))
 
 
 def _in_order(line: CommandLine, names: tuple[str, ...]) -> tuple[Option, ...]:
     """Return options in llama.cpp's order: all variables, by flag, before the arguments (common/arg.cpp:766-790)."""
-    flags = {flag for name in names if (flag := line.meant.catalogue.find(name))}
-    variables = [each for name in names for each in line.meant.every(name) if each.origin == "environment"]
-    return (*variables, *(each for each in line.meant.said if each.origin == "argument" and each.flag in flags))
+    flags = {flag for name in names if (flag := line.effective.catalogue.find(name))}
+    variables = [each for name in names for each in line.effective.every(name) if each.origin == "environment"]
+    return (*variables, *(each for each in line.effective.said if each.origin == "argument" and each.flag in flags))
 
 
 def _kept(options: Iterable[Option], line: CommandLine, by_key: tuple[PlacedOverride, ...]) -> Iterator[PlacedOverride]:
     """Yield the overrides of each option (common/arg.cpp:2757-2790, common/common.h:1224-1243). Raises ValueError."""
-    find = line.meant.catalogue.find
+    find = line.effective.catalogue.find
     for option in options:
         number = INTEGER.match(option.value)
         if option.flag in (find("--override-tensor"), find("--override-tensor-draft")):
@@ -265,7 +265,7 @@ def _kept(options: Iterable[Option], line: CommandLine, by_key: tuple[PlacedOver
 
 def _spread(placed: Placement, line: CommandLine, header: Header) -> Iterator[PlacedOverride]:
     """Yield ik_llama.cpp's override for experts: by the last number, with a share of each GPU's layers."""
-    options = line.meant.every("--n-cpu-moe", "--cpu-moe")
+    options = line.effective.every("--n-cpu-moe", "--cpu-moe")
     if options:
         found = INTEGER.match(options[-1].value)
         count = clamped_number(found[1]) if found else 0 if options[-1].values else header.layers

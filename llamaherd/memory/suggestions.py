@@ -88,7 +88,7 @@ def _word_for_word(rig: Rig, each: Sized, change: Change, line: CommandLine, own
     match change.kind:
         case "context" | "ubatch" | "parallel" | "gpu_layers":
             return _option_with(option, getattr(change.placement, change.kind))
-        case "experts" if option.flag == line.meant.catalogue.find("--n-cpu-moe"):
+        case "experts" if option.flag == line.effective.catalogue.find("--n-cpu-moe"):
             for count in range(1, each.header.layers + 1):
                 if _fits(rig, each, _with(each.instance, line, option, count)):
                     return _option_with(option, count)

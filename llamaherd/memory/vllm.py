@@ -52,56 +52,56 @@ class VllmUse:
         return (self.weights or 0) + (self.request or 0)
 
 
-def vllm_use(instance: Instance, meant: EffectiveOptions, shape: FolderShape | None) -> VllmUse | None:
+def vllm_use(instance: Instance, effective: EffectiveOptions, shape: FolderShape | None) -> VllmUse | None:
     """Return what a server takes; None where its share is no number."""
-    option = meant.get("--gpu-memory-utilization")
+    option = effective.get("--gpu-memory-utilization")
     try:
         share = parse_real(option.value) if option else SHARE
     except ValueError:
         return None
     if not 0 < share <= 1:
         return None
-    ranks = int(meant.number("--tensor-parallel-size", default=max(1, len(instance.on))))
-    context, doubts = served_context(instance, meant), []
+    ranks = int(effective.number("--tensor-parallel-size", default=max(1, len(instance.on))))
+    context, doubts = served_context(instance, effective), []
     weights = request = None
     if shape is None:
         doubts.append("the shape of its model is not in the lock")
-    elif other := _first(meant, tuple(name for name in _OTHER_RANKS if meant.number(name, default=1) > 1)):
+    elif other := _first(effective, tuple(name for name in _OTHER_RANKS if effective.number(name, default=1) > 1)):
         doubts.append(f"with {other}, what each GPU holds is unknown")
     else:
-        if loaded := _first(meant, _OTHER_WEIGHTS):
+        if loaded := _first(effective, _OTHER_WEIGHTS):
             doubts.append(f"with {loaded}, the bytes of its weights are unknown")
         else:
-            weights = _weights(shape, meant, ranks)
-        if other := _first(meant, _OTHER_CACHE):
+            weights = _weights(shape, effective, ranks)
+        if other := _first(effective, _OTHER_CACHE):
             doubts.append(f"with {other}, the cache is unknown")
         elif not shape.layers or not (shape.latent or (shape.kv_heads and shape.head_width)):
             doubts.append(f"the cache of architecture `{shape.architecture}` is unknown")
         else:
-            request = request_bytes(shape, meant, ranks, context)
+            request = request_bytes(shape, effective, ranks, context)
     return VllmUse(share, share if option else LEAST_SHARE, ranks, context, weights, request, tuple(doubts))
 
 
-def served_context(instance: Instance, meant: EffectiveOptions) -> int:
+def served_context(instance: Instance, effective: EffectiveOptions) -> int:
     """Return the tokens of the longest request; `16k` are 16,000, and `16K` 16,384 (human_readable_int)."""
-    option = meant.get("--max-model-len")
+    option = effective.get("--max-model-len")
     found = _LENGTH.fullmatch(option.value) if option else None
     return int(float(found[1]) * _UNITS[found[2]]) if found else instance.context
 
 
-def cache_bytes_per_number(shape: FolderShape, meant: EffectiveOptions) -> int:
+def cache_bytes_per_number(shape: FolderShape, effective: EffectiveOptions) -> int:
     """Return the least bytes of one number in the cache: 1 of an FP8 cache, else as the model computes."""
-    cache = meant.get("--kv-cache-dtype")
+    cache = effective.get("--kv-cache-dtype")
     kind = cache.value if cache else "auto"
     if kind == "auto" and shape.quantization in ("compressed-tensors", "modelopt", "quark"):
         return 1  # the model's files can name an FP8 cache
     if kind != "auto":
         return 1 if _FP8.match(kind) else 2
-    option = meant.get("--dtype")
+    option = effective.get("--dtype")
     return _BYTES.get(option.value if option else "auto", 2)
 
 
-def request_bytes(shape: FolderShape, meant: EffectiveOptions, ranks: int, tokens: int) -> int:
+def request_bytes(shape: FolderShape, effective: EffectiveOptions, ranks: int, tokens: int) -> int:
     """Return the least bytes of one request's cache on each GPU. States of recurrent layers are not counted.
 
     Each GPU has its part of the heads, or a copy of one if there are fewer; a compressed row is on each GPU whole
@@ -109,27 +109,29 @@ def request_bytes(shape: FolderShape, meant: EffectiveOptions, ranks: int, token
     """
     row = shape.latent or 2 * ceil(shape.kv_heads / ranks) * shape.head_width
     seen = min(tokens, shape.window + min(_BATCHED, tokens)) if shape.window else tokens
-    return row * cache_bytes_per_number(shape, meant) * (shape.whole * tokens + shape.windowed * min(seen, tokens))
+    return row * cache_bytes_per_number(shape, effective) * (shape.whole * tokens + shape.windowed * min(seen, tokens))
 
 
-def longest_context(shape: FolderShape, meant: EffectiveOptions, ranks: int, room: int) -> int:
+def longest_context(shape: FolderShape, effective: EffectiveOptions, ranks: int, room: int) -> int:
     """Return the longest context, a multiple of 1,024 tokens, whose request takes at most so many bytes; 0 for none."""
     low, high = 0, 1 << 14
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if request_bytes(shape, meant, ranks, middle << 10) <= room else (low, middle - 1)
+        low, high = (
+            (middle, high) if request_bytes(shape, effective, ranks, middle << 10) <= room else (low, middle - 1)
+        )
     return low << 10
 
 
-def _weights(shape: FolderShape, meant: EffectiveOptions, ranks: int) -> int:
+def _weights(shape: FolderShape, effective: EffectiveOptions, ranks: int) -> int:
     """Return the least bytes of weights on each GPU."""
     size = shape.weights
-    if shape.heads_ahead and meant.get("--speculative-config") is None:
+    if shape.heads_ahead and effective.get("--speculative-config") is None:
         size = size * shape.layers // (shape.layers + shape.heads_ahead)
     if shape.dtype == "float32" and not shape.quantization:
-        option = meant.get("--dtype")  # `auto` computes such a model in 16 bits
+        option = effective.get("--dtype")  # `auto` computes such a model in 16 bits
         size = size * _BYTES.get(option.value if option else "auto", 2) // 4
-    offloaded = meant.get("--cpu-offload-gb")
+    offloaded = effective.get("--cpu-offload-gb")
     try:
         aside = parse_real(offloaded.value) * 2**30 if offloaded else 0.0
     except ValueError:
@@ -137,6 +139,6 @@ def _weights(shape: FolderShape, meant: EffectiveOptions, ranks: int) -> int:
     return max(0, size // ranks - int(aside))
 
 
-def _first(meant: EffectiveOptions, names: tuple[str, ...]) -> str | None:
-    option = next((option for name in names if (option := meant.get(name)) and option.on), None)
+def _first(effective: EffectiveOptions, names: tuple[str, ...]) -> str | None:
+    option = next((option for name in names if (option := effective.get(name)) and option.on), None)
     return str(option) if option else None

@@ -81,7 +81,7 @@ def unreached(name: str, error: RemoteError) -> Examined:
     return Examined(name, (Diagnosis("connection", "wrong", error.message, error.help),))
 
 
-def examine_host(rig: Rig, plan: Plan, roles: Sequence[Role], result: object, asked: tuple[float, float]) -> Examined:
+def examine_host(rig: Rig, plan: Plan, roles: Sequence[Role], result: object, queried: tuple[float, float]) -> Examined:
     """Return the diagnoses of a host from its inspection, which ran between two times of this machine's clock.
 
     Raise UnexpectedLineError if the program cannot have returned this result.
@@ -90,7 +90,7 @@ def examine_host(rig: Rig, plan: Plan, roles: Sequence[Role], result: object, as
         facts = decode(DoctorFacts, decode(Inspected, result).parts.get(VERB))
     except DocumentError as error:
         raise UnexpectedLineError(str(error)) from None
-    found = [*examine_facts(rig.rig, facts, asked)]
+    found = [*examine_facts(rig.rig, facts, queried)]
     try:
         state = state_of(result, roles)
     except RemoteError as error:  # a part of the host does not respond
@@ -98,10 +98,10 @@ def examine_host(rig: Rig, plan: Plan, roles: Sequence[Role], result: object, as
     return Examined(rig.rig, (*found, *_gpus(plan, state), *_plan_checks(rig, plan, roles, state)))
 
 
-def examine_facts(rig: str, facts: DoctorFacts, asked: tuple[float, float]) -> Iterator[Diagnosis]:
+def examine_facts(rig: str, facts: DoctorFacts, queried: tuple[float, float]) -> Iterator[Diagnosis]:
     """Yield the diagnoses that need no plan."""
     yield Diagnosis("connection", "ok", f"root rights, Python {facts.python}")
-    yield clock_diagnosis(facts.clock, asked, "`timedatectl set-ntp true` on that host sets its clock by the network")
+    yield clock_diagnosis(facts.clock, queried, "`timedatectl set-ntp true` on that host sets its clock by the network")
     yield _disks(rig, facts.disks)
     yield from _units(rig, facts.failed)
     if facts.holder:
@@ -114,12 +114,12 @@ def examine_facts(rig: str, facts: DoctorFacts, asked: tuple[float, float]) -> I
     yield _last_run(rig, facts)
 
 
-def clock_diagnosis(clock: float, asked: tuple[float, float], fix: str) -> Diagnosis:
+def clock_diagnosis(clock: float, queried: tuple[float, float], fix: str) -> Diagnosis:
     """Return how far another clock differs from this machine's, which it was compared with between two times."""
-    skew = max(asked[0] - clock, clock - asked[1], 0.0)
+    skew = max(queried[0] - clock, clock - queried[1], 0.0)
     if skew <= MOST_SKEW:
         return Diagnosis("clock", "ok", "agrees with this machine")
-    side = "behind" if clock < asked[0] else "ahead of"
+    side = "behind" if clock < queried[0] else "ahead of"
     return Diagnosis("clock", "wrong", f"{_duration(skew)} {side} this machine's", fix)
 
 

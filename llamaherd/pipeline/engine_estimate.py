@@ -63,7 +63,7 @@ def tool_arguments(placement: Placement, model: str) -> tuple[str, ...]:
     Raises ValueError for a placement of ik_llama.cpp, which has no such tool, and for unified slots, which the tool
     does not offer.
     """
-    if not placement.does.tells_memory:
+    if not placement.does.reports_memory:
         raise ValueError("only llama.cpp has llama-fit-params")
     if placement.kv_unified and placement.parallel > 1:
         raise ValueError("llama-fit-params has no option for slots that share one cache")

@@ -187,9 +187,9 @@ def _planned(roles: Sequence[Role], planning: Planning) -> tuple[Plan, Mapping[s
 
 
 def summarize_plan(
-    rig: Rig, plan: Plan, roles: Sequence[Role], asked: Mapping[str, Estimate | str] | None = None
+    rig: Rig, plan: Plan, roles: Sequence[Role], estimates: Mapping[str, Estimate | str] | None = None
 ) -> str:
-    """Return what a plan serves, where, and with how much memory; `asked` is as for `show_plan`."""
+    """Return what a plan serves, where, and with how much memory; `estimates` is as for `show_plan`."""
     lines = [f"{plan.rig} ({plan.os})"]
     for instance in plan.instances:
         server, names = instance.server, ", ".join(each.model for each in instance.members) or instance.model
@@ -199,7 +199,7 @@ def summarize_plan(
         key = "API key" if server.key else "no API key"
         streams = f"{instance.endpoint.streams} stream{'s' * (instance.endpoint.streams != 1)}"
         lines.append(f"{'':13}{names} on {instance.engine}, context {instance.context:,}, {streams}, {key}")
-        found = (asked or {}).get(instance.name) or instance.memory
+        found = (estimates or {}).get(instance.name) or instance.memory
         if isinstance(found, str):
             lines.append(f"{'':13}memory by its engine: {found}")
         elif found is not None:
@@ -208,7 +208,7 @@ def summarize_plan(
     lines += _whole_memory(plan)
     for role in roles:
         # What instances need is shown as the instances. Of the rest, a line each.
-        described = () if role.for_instances else role.describe(plan, asked or {})
+        described = () if role.for_instances else role.describe(plan, estimates or {})
         lines += [line for line in described if line[:2].isspace() and not line[2:3].isspace()]
     return "\n".join(lines) + "\n"
 
@@ -228,7 +228,7 @@ def _mib(held: int, size: int) -> str:
     return f"{held / (1 << 20):,.0f} of {show_mib(size)}"
 
 
-def show_plan(plan: Plan, roles: Sequence[Role], asked: Mapping[str, Estimate | str] | None = None) -> str:
-    """Return the whole plan as text; `asked` is the memory of instances by their engines, by name."""
-    lines = (line for role in roles for line in role.describe(plan, asked or {}))
+def show_plan(plan: Plan, roles: Sequence[Role], estimates: Mapping[str, Estimate | str] | None = None) -> str:
+    """Return the whole plan as text; `estimates` is the memory of instances by their engines, by name."""
+    lines = (line for role in roles for line in role.describe(plan, estimates or {}))
     return "\n".join([f"rig {plan.rig} ({plan.os})", *lines]) + "\n"

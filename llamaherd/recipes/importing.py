@@ -210,7 +210,7 @@ class _Comparison:
 
     def _engine(self) -> Iterator[str]:
         version = self._server.version
-        if version and version.removeprefix("v") not in (self.ours.flags.version, self.ours.flags.asked):
+        if version and version.removeprefix("v") not in (self.ours.flags.version, self.ours.flags.requested):
             yield f"the engine is {self.ours.flags}: the file names {version}"
 
     def _endpoint(self) -> Iterator[str]:

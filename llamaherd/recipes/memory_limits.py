@@ -132,8 +132,8 @@ def _placement(server: ServerCommand, header: Header, *, without_cards: bool) ->
         return None
     settings = {name: str(word) for name, word in server.settings.items() if not word.unknown}
     line = CommandLine(effective_options(known, [str(word) for word in server.arguments], settings), keys=0)
-    layers = line.meant.text(*LAYERS)
-    on_cpu = without_cards or layers == "0" or line.meant.text("--device") == "none"
+    layers = line.effective.text(*LAYERS)
+    on_cpu = without_cards or layers == "0" or line.effective.text("--device") == "none"
     if not on_cpu and not re.fullmatch(r"\d{1,6}|all", layers):
         return None
     devices = 0 if on_cpu else server.cards or 1

@@ -70,7 +70,7 @@ def check_flags(file: Path, server: ServerCommand) -> Iterator[Finding]:
         yield NOT_READ.at(Place(file, *server.start), message, "`--help` of that program lists its flags", "note")
         return
     known = flags.assumed(server.kind, server.version) if server.version else None
-    if known is not None and known.complete and not known.asked and not known.exact:
+    if known is not None and known.complete and not known.requested and not known.exact:
         message = (
             f"{server.kind} {server.version} is older than all whose flags are known: its arguments are not checked"
         )
@@ -121,7 +121,7 @@ def check_build(file: Path, words: tuple[Word, ...], kind: EngineName, version: 
     if not any(name.startswith(("GGML_", "LLAMA_")) for name in options):
         return  # of some other project
     known = flags.catalogue(kind, version) if version else None
-    for problem in flags.check_options(kind, options, newer=known.asked if known and known.outdated else ""):
+    for problem in flags.check_options(kind, options, newer=known.requested if known and known.outdated else ""):
         if problem.rule is OPTION_TAKEN and problem.severity == "warning":
             continue  # a build by hand may be for debugging
         found = problem.at(places[problem.index])

@@ -96,14 +96,14 @@ class Virtual:
         began = self._now
         for at, data in parts:
             with self._looked:
-                self._now, looks = began + at, self._looks
+                self._now, snapshots = began + at, self._looks
             yield 0.0, data
             if not data.startswith(b"HTTP/"):
-                self._wait(looks)
+                self._wait(snapshots)
 
-    def _wait(self, looks: int) -> None:
+    def _wait(self, snapshots: int) -> None:
         with self._looked:
-            self._looked.wait_for(lambda: self._looks > looks, timeout=30)
+            self._looked.wait_for(lambda: self._looks > snapshots, timeout=30)
 
 
 def chunk(data: bytes) -> bytes:

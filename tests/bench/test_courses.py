@@ -45,7 +45,7 @@ def test_each_run_is_kept_at_once(stand: Stands) -> None:
     at.session.run_workload(Walk(at=at), SERVED)
     (cell,) = read_result(at.journal.path).cells
     assert [(run.start, run.excluded) for run in cell.runs] == [(0, None)] * 3
-    assert at.meter.looks == 1
+    assert at.meter.snapshots == 1
 
 
 def test_where_it_ends_what_there_is_stays(stand: Stands) -> None:
@@ -79,10 +79,10 @@ def test_nothing_counts_while_somebody_else_is_there(stand: Stands) -> None:
 def test_it_is_looked_who_is_there_where_nothing_is_asked(stand: Stands, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several requests at once some are always ours: then it is looked in the end alone."""
     monkeypatch.setattr("llamaherd.measure.bench.session._LOOK_EVERY", 0.0)
-    for one_by_one, looks in ((True, 4), (False, 1)):
+    for one_by_one, snapshots in ((True, 4), (False, 1)):
         at = stand(Walk())
         at.session.run_workload(Walk(one_by_one=one_by_one), SERVED)
-        assert at.meter.looks == looks
+        assert at.meter.snapshots == snapshots
 
 
 def test_about_how_long_it_takes() -> None:

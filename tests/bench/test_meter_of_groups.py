@@ -53,14 +53,14 @@ def test_what_is_watched_is_the_process_of_the_model(loaded: int) -> None:
         hello = meter.readings.hello
         assert hello
         assert (hello.server.pid, hello.server.spec) == (loaded, CARD.spec)
-        assert loaded in meter.first_look.ours
+        assert loaded in meter.first_snapshot.ours
 
 
 @needs_root
 @pytest.mark.usefixtures("loaded")
 def test_one_whose_model_is_not_loaded_does_not_run() -> None:
     with Meter(Connect(host=LOCAL), ONE, 30) as meter:
-        (found,) = obstacles(meter.first_look, GROUPED, ONE)
+        (found,) = obstacles(meter.first_snapshot, GROUPED, ONE)
     assert (found.code, found.message) == ("server-down", "one does not run")
 
 

@@ -197,8 +197,8 @@ def test_a_driver_that_hangs_holds_up_nobody_but_who_asks_it(gpus: Path, begin: 
     while lines[-1]["k"] != "pong":
         lines.append(json.loads(running.heard.readline()))
     (mark,) = [each for each in lines if each.get("mark")]
-    (look,) = [each for each in lines if each["k"] == "look"]
-    assert (mark["mj"], look["apps"]) == ({}, None)
+    (snapshot,) = [each for each in lines if each["k"] == "look"]
+    assert (mark["mj"], snapshot["apps"]) == ({}, None)
     running.told.close()
     assert running.gone_within(5)
     assert last_line(running)["why"] == "nobody"
@@ -217,7 +217,7 @@ def test_a_library_that_falls_ends_nothing_else(gpus: Path) -> None:
     with Meter(HERE, CHAT, 60) as meter:
         (gpus / "fall").touch()
         time.sleep(1)
-        assert meter.look().gpus
+        assert meter.snapshot().gpus
     assert meter.error is None
     assert "nothing of GPUs from some moment on: the source of their readings has ended" in unmeasured_sentences(
         meter.readings
@@ -227,7 +227,7 @@ def test_a_library_that_falls_ends_nothing_else(gpus: Path) -> None:
         pass
     assert meter.readings.hello
     assert meter.readings.hello.why_smi == "NVIDIA's library fails"
-    assert meter.first_look.gpus[OLD].watts == 250
+    assert meter.first_snapshot.gpus[OLD].watts == 250
 
 
 def test_an_old_library_leaves_it_to_nvidia_smi(gpus: Path) -> None:
@@ -246,7 +246,7 @@ def test_an_old_library_leaves_it_to_nvidia_smi(gpus: Path) -> None:
     old, _ = usage_of(meter.readings, Window(begin, end)).gpus
     assert old.sm_mhz == 1695
     assert old.counted == pytest.approx(250 * (end - begin), rel=0.02)
-    assert meter.first_look.apps
+    assert meter.first_snapshot.apps
 
 
 def test_the_library_says_what_nvidia_smi_says(gpus: Path) -> None:
@@ -318,13 +318,13 @@ def test_nonsense_is_not_taken_for_a_word(begin: Callable[..., Running]) -> None
 
 def test_a_window_of_this_machine(gpus: Path) -> None:
     with Meter(HERE, CHAT, 60) as meter:
-        look = meter.first_look
+        snapshot = meter.first_snapshot
         meter.mark("begin")
         begin = time.monotonic()
         time.sleep(2)
         end = time.monotonic()
         meter.mark("end")
-        meter.look()
+        meter.snapshot()
         clocks = meter.clocks
     used = usage_of(meter.readings, Window(begin, end))
     old, new = used.gpus
@@ -339,8 +339,8 @@ def test_a_window_of_this_machine(gpus: Path) -> None:
     # First, at both marks and, where there is time, last: it is what costs a driver most.
     assert len([each for each in meter.readings.counters if each.mj]) in (3, 4)
     assert len(meter.readings.gpus[OLD]) > 10
-    assert GpuProcess(OLD, os.getpid(), 3 << 30, *(look.apps or ())[0][3:]) in (look.apps or ())
-    assert [each.code for each in obstacles(look, PLAN, CHAT)] == ["server-down"]
+    assert GpuProcess(OLD, os.getpid(), 3 << 30, *(snapshot.apps or ())[0][3:]) in (snapshot.apps or ())
+    assert [each.code for each in obstacles(snapshot, PLAN, CHAT)] == ["server-down"]
     assert f"no energy counter on GPU {NEW}: Not Supported" in unmeasured_sentences(meter.readings)
     assert not (gpus / "started").exists()
 
@@ -349,14 +349,14 @@ def test_power_that_changes_is_seen(gpus: Path) -> None:
     with Meter(HERE, CHAT, 60) as meter:
         (gpus / "watts").write_text("100.00")
         deadline = time.monotonic() + 60
-        while meter.look().gpus[OLD].watts != 100:
+        while meter.snapshot().gpus[OLD].watts != 100:
             assert time.monotonic() < deadline
         meter.mark("begin")
         begin = time.monotonic()
         time.sleep(1)
         end = time.monotonic()
         meter.mark("end")
-        meter.look()
+        meter.snapshot()
     used = usage_of(meter.readings, Window(begin, end), [OLD])
     assert used.gpus[0].integrated == pytest.approx(100, rel=0.05)
     # Its counter says otherwise: 250 W by nvml_cards.c.
@@ -398,7 +398,7 @@ def test_nvidia_smi_that_ends_is_told(smi_alone: Path) -> None:
     with Meter(HERE, CHAT, 60) as meter:
         os.kill(started(smi_alone), signal.SIGKILL)
         time.sleep(0.5)
-        meter.look()
+        meter.snapshot()
     assert meter.error is None
     assert "nothing of GPUs from some moment on: the source of their readings has ended" in unmeasured_sentences(
         meter.readings

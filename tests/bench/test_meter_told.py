@@ -53,7 +53,7 @@ def test_a_field_that_the_driver_does_not_know_is_not_told() -> None:
 
 def test_everything_is_kept_by_its_kind() -> None:
     told = readings(count(101, {OLD: 5}, mark="a"), figures(101), seen(102), line("bye", 103, why="nobody", own=9))
-    kinds = (told.counters, told.figures, told.looks)
+    kinds = (told.counters, told.figures, told.snapshots)
     assert [len(kind) for kind in kinds] == [1, 1, 1]
     assert told.counters[0].mark == "a"
     assert told.bye is not None

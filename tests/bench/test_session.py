@@ -42,7 +42,7 @@ class PlayedMeter:
 
     def __init__(self) -> None:
         self.readings: Readings = readings(gpu(101), figures(101), seen(102), **PROCESS)
-        self.requests, self.looks, self.marks, self.lost_at = 0, 0, 0, 0
+        self.requests, self.snapshots, self.marks, self.lost_at = 0, 0, 0, 0
 
     def mark(self, name: str) -> None:
         self.marks += 1
@@ -50,8 +50,8 @@ class PlayedMeter:
             raise RemoteError("the connection to box was lost", "look whether the host is up")
         self.readings.counters.append(Counters(k="count", t=time.monotonic() + 1, mark=name, mj={}, uj={}))
 
-    def look(self) -> HostSnapshot:
-        self.looks += 1
+    def snapshot(self) -> HostSnapshot:
+        self.snapshots += 1
         found = host_snapshot(readings(gpu(101), figures(101), seen(102, in_flight=self.requests), **PROCESS))
         assert found
         return found
@@ -206,7 +206,7 @@ def test_what_was_measured_beside_somebody_else_does_not_count(stand: Stands) ->
     at = stand(Twice())
     at.meter.requests = 1
     at.session.run([Twice()])
-    assert at.meter.looks == 1
+    assert at.meter.snapshots == 1
     assert {run.excluded for run in at.journal.result.cells[0].runs} == {
         f"meanwhile {ON_OLD.name} serves 1 request of other clients"
     }

@@ -57,8 +57,8 @@ def test_each_flag_that_is_kept_is_one_of_an_engine() -> None:
 def test_the_fork_has_all_that_it_is_told() -> None:
     known = assumed("ik_llama.cpp", K)
     assert known
-    told = {word for word in f"{BASE} {COARSE}".split() if word.startswith("--")}
-    assert [word for word in sorted(told) if not known.find(word)] == []
+    flags = {word for word in f"{BASE} {COARSE}".split() if word.startswith("--")}
+    assert [word for word in sorted(flags) if not known.find(word)] == []
 
 
 def test_only_engines_that_read_gguf_have_it() -> None:

@@ -116,9 +116,19 @@ def test_what_comes_between_two_may_be_there(before: Catalogue, after: Catalogue
 
 def test_variables_and_options_of_newer_versions() -> None:
     newer = asked("b12359")
-    told = {"LLAMA_ARG_MOE_CACHE_MIB": "1", "GGML_CUDA_NEW": "1", "LLAMA_ARG_CACHE_TYPE_K": "f8", "LLAMA_ARG_MMAP": "1"}
-    assert [problem.severity for problem in check_environment(newer, told)] == ["note", "note", "note", "warning"]
-    assert [problem.severity for problem in check_environment(NEWEST, told)][:2] == ["warning", "warning"]
+    environment = {
+        "LLAMA_ARG_MOE_CACHE_MIB": "1",
+        "GGML_CUDA_NEW": "1",
+        "LLAMA_ARG_CACHE_TYPE_K": "f8",
+        "LLAMA_ARG_MMAP": "1",
+    }
+    assert [problem.severity for problem in check_environment(newer, environment)] == [
+        "note",
+        "note",
+        "note",
+        "warning",
+    ]
+    assert [problem.severity for problem in check_environment(NEWEST, environment)][:2] == ["warning", "warning"]
     options = {"GGML_CUDA_NEW": "ON", "LLAMA_CUBLAS": "ON", "GGML_CUDA_FA_QUANTS": "f8-f8"}
     found = [problem.severity for problem in check_options("llama.cpp", options, newer="b12359")]
     assert found == ["note", "error", "note"]
@@ -156,7 +166,7 @@ def test_a_locked_release_is_read_as_before(ref: str) -> None:
     for engine in (rig.engines["main"], pinned(rig, lock).engines["main"]):
         known = flags_of(engine)
         assert known is not None
-        assert (version_of(engine), known.asked, known.outdated) == (ref, ref, True)
+        assert (version_of(engine), known.requested, known.outdated) == (ref, ref, True)
 
 
 def test_a_locked_image_is_read_as_before() -> None:

@@ -11,8 +11,8 @@ KNOWN = assumed("llama.cpp", "b11434")
 
 
 def test_flags_are_keys_and_switches_are_on() -> None:
-    told = ("--ctx-size", "4096", "--metrics", "--no-warmup", "-ot", "exps=CPU", "--load_mode", "none", "--seed", "-1")
-    assert router_section(told, KNOWN) == {
+    words = ("--ctx-size", "4096", "--metrics", "--no-warmup", "-ot", "exps=CPU", "--load_mode", "none", "--seed", "-1")
+    assert router_section(words, KNOWN) == {
         "ctx-size": "4096",
         "metrics": "true",
         "no-warmup": "true",
@@ -23,18 +23,18 @@ def test_flags_are_keys_and_switches_are_on() -> None:
 
 
 def test_what_the_router_says_itself_is_left_out() -> None:
-    told = ("--host", "0.0.0.0", "--port", "8001", "--alias", "a", "--api-key-file", "/key", "--model", "/m.gguf")
-    assert router_section(told, KNOWN) == {"model": "/m.gguf"}
+    words = ("--host", "0.0.0.0", "--port", "8001", "--alias", "a", "--api-key-file", "/key", "--model", "/m.gguf")
+    assert router_section(words, KNOWN) == {"model": "/m.gguf"}
 
 
 @pytest.mark.parametrize("known", [KNOWN, None], ids=["known", "unknown"])
 def test_a_flag_that_is_not_known_has_what_follows_unless_that_is_a_flag(known: object) -> None:
-    told = ("--brand-new", "7", "--newer", "--model", "/m.gguf")
-    assert router_section(told, KNOWN if known else None) == {"brand-new": "7", "newer": "true", "model": "/m.gguf"}
+    words = ("--brand-new", "7", "--newer", "--model", "/m.gguf")
+    assert router_section(words, KNOWN if known else None) == {"brand-new": "7", "newer": "true", "model": "/m.gguf"}
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("words", "why"),
     [
         (("-ot", "a=CPU;b=CPU"), "`;`"),
         (("--chat-template", "{# x #}"), "`#`"),
@@ -48,9 +48,9 @@ def test_a_flag_that_is_not_known_has_what_follows_unless_that_is_a_flag(known: 
         (("stray",), "belongs to no flag"),
     ],
 )
-def test_what_no_preset_file_can_say_is_refused(told: tuple[str, ...], why: str) -> None:
+def test_what_no_preset_file_can_say_is_refused(words: tuple[str, ...], why: str) -> None:
     with pytest.raises(NotRoutedError, match=why):
-        router_section(told, KNOWN)
+        router_section(words, KNOWN)
 
 
 def test_the_first_model_is_loaded_at_once_and_no_other() -> None:

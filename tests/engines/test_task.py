@@ -21,7 +21,7 @@ def task(engine: dict[str, str], arguments: str = "", environment: dict[str, str
     rig["instances"] = {"one": {**first, "extra_args": arguments.split(), "environment": environment or {}}}
     known = Rig.model_validate(rig)
     command = rig_facts(known, {}).instances["one"].command
-    return server_task(command.meant) if command else "chat"
+    return server_task(command.effective) if command else "chat"
 
 
 @pytest.mark.parametrize(

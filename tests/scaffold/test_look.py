@@ -83,7 +83,7 @@ class FakeHost:
             self.file(f"sys/bus/pci/devices/{address}/vendor", f"{vendor}\n")
             self.file(f"sys/bus/pci/devices/{address}/class", f"{kind}\n")
 
-    def look(self) -> FoundHost:
+    def snapshot(self) -> FoundHost:
         """Return what an inspection finds there."""
         with patch.dict(os.environ, {"PATH": f"{self.bin}:{os.environ['PATH']}"}):
             return inspect(HardwareInput(str(self.root)), Host(print, print))
@@ -145,7 +145,7 @@ HOSTS = {"duo": duo, "wsl": wsl, "laptop": laptop, "cpu-box": cpu_box, "no-drive
 
 @pytest.mark.parametrize("name", HOSTS)
 def test_the_hardware_of_a_host(name: str, tmp_path: Path) -> None:
-    found = HOSTS[name](tmp_path).look()
+    found = HOSTS[name](tmp_path).snapshot()
     expected = found_host(name)
     # These are of the machine that runs the test.
     assert found == replace(expected, name=found.name, arch=found.arch, free=found.free)
@@ -159,17 +159,23 @@ seen = found_host
 
 def test_a_processor_with_amx(tmp_path: Path) -> None:
     host = cpu_box(tmp_path)
-    assert not host.look().amx
+    assert not host.snapshot().amx
     host.file("proc/cpuinfo", "processor\t: 0\nmodel name\t: Xeon\nflags\t\t: fpu avx512f amx_tile amx_int8\n")
-    found = host.look()
+    found = host.snapshot()
     assert (found.amx, found.cpu) == (True, "Xeon")
 
 
 def test_two_cards() -> None:
-    look = seen("duo")
-    assert (look.os, look.arch, look.cores, look.threads, look.performance) == ("ubuntu-24.04", "x86_64", 12, 24, None)
-    assert (look.memory, look.wsl, look.cuda) == (197_500_000 << 10, False, ("12.8", "13.0"))
-    assert look.cards[1] == FoundGpu(
+    snapshot = seen("duo")
+    assert (snapshot.os, snapshot.arch, snapshot.cores, snapshot.threads, snapshot.performance) == (
+        "ubuntu-24.04",
+        "x86_64",
+        12,
+        24,
+        None,
+    )
+    assert (snapshot.memory, snapshot.wsl, snapshot.cuda) == (197_500_000 << 10, False, ("12.8", "13.0"))
+    assert snapshot.cards[1] == FoundGpu(
         index=1,
         uuid="GPU-7a0e4a53-0d9b-4a54-8d0a-52c1c3a1b7ee",
         pci="00000000:09:00.0",
@@ -181,13 +187,13 @@ def test_two_cards() -> None:
         capability="8.6",
         name="NVIDIA GeForce RTX 3090",
     )
-    assert [address for address, _ in look.bus] == ["0000:01:00.0", "0000:09:00.0"]
+    assert [address for address, _ in snapshot.bus] == ["0000:01:00.0", "0000:09:00.0"]
 
 
 def test_windows_around_it() -> None:
-    look = seen("wsl")
-    assert (look.wsl, look.cores, look.threads) == (True, 16, 32)
-    assert [card.name for card in look.cards] == ["NVIDIA GeForce RTX 5090"]
+    snapshot = seen("wsl")
+    assert (snapshot.wsl, snapshot.cores, snapshot.threads) == (True, 16, 32)
+    assert [card.name for card in snapshot.cards] == ["NVIDIA GeForce RTX 5090"]
 
 
 def test_two_kinds_of_cores() -> None:
@@ -201,23 +207,23 @@ def test_no_cards() -> None:
 
 
 def test_a_driver_that_does_not_answer() -> None:
-    look = seen("no-driver")
-    assert look.refused == "Failed to initialize NVML: Driver/library version mismatch"
-    assert look.bus == (("0000:01:00.0", "NVIDIA Corporation GA104 [GeForce RTX 3070]"),)
+    snapshot = seen("no-driver")
+    assert snapshot.refused == "Failed to initialize NVML: Driver/library version mismatch"
+    assert snapshot.bus == (("0000:01:00.0", "NVIDIA Corporation GA104 [GeForce RTX 3070]"),)
 
 
 def test_a_real_data_centre_card() -> None:
-    look = seen("h100")
-    (card,) = look.cards
+    snapshot = seen("h100")
+    (card,) = snapshot.cards
     assert (card.name, card.capability, card.memory_mib) == ("NVIDIA H100 80GB HBM3", "9.0", 81559)
 
 
 def test_this_machine() -> None:
-    look = checked_hardware(inspect(HardwareInput(), Host(print, print)))
+    snapshot = checked_hardware(inspect(HardwareInput(), Host(print, print)))
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert look.memory == pytest.approx(total, rel=0.01)
-    assert 1 <= look.cores <= look.threads == os.cpu_count()
-    assert look.name == os.uname().nodename
+    assert snapshot.memory == pytest.approx(total, rel=0.01)
+    assert 1 <= snapshot.cores <= snapshot.threads == os.cpu_count()
+    assert snapshot.name == os.uname().nodename
 
 
 @pytest.mark.parametrize(
@@ -234,7 +240,7 @@ def test_this_machine() -> None:
 def test_the_distribution(release: str, os_: str, tmp_path: Path) -> None:
     host = cpu_box(tmp_path)
     host.file("etc/os-release", release)
-    assert host.look().os == os_
+    assert host.snapshot().os == os_
 
 
 @pytest.mark.parametrize(
@@ -250,7 +256,7 @@ def test_the_distribution(release: str, os_: str, tmp_path: Path) -> None:
 def test_a_driver_that_lists_no_gpu(prints: str, code: int, refused: str, tmp_path: Path) -> None:
     host = cpu_box(tmp_path)
     host.program("nvidia-smi", prints, code)
-    assert (host.look().cards, host.look().refused) == ((), refused)
+    assert (host.snapshot().cards, host.snapshot().refused) == ((), refused)
 
 
 def test_a_driver_that_hangs() -> None:
@@ -327,9 +333,9 @@ def test_a_host_is_inspected(monkeypatch: pytest.MonkeyPatch, host: str) -> None
         (replace(FoundHost(), os="debian-13", cores=2), "cores and memory"),
     ],
 )
-def test_a_host_that_nothing_can_be_done_with(look: FoundHost, words: str) -> None:
+def test_a_host_that_nothing_can_be_done_with(snapshot: FoundHost, words: str) -> None:
     with pytest.raises(ScaffoldError, match=words) as caught:
-        refuse_unfit(look, "duo.lan")
+        refuse_unfit(snapshot, "duo.lan")
     assert caught.value.message.startswith("duo.lan ")
     assert caught.value.help
 

@@ -55,7 +55,7 @@ class Host:
         file.write_text(f"#!/bin/sh\n{before}\ncat {self.folder}/{name}.out\nexit {code}\n")
         file.chmod(0o755)
 
-    def look(self, declared: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
+    def snapshot(self, declared: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
         """Run what `herd status` runs on a rig whose servers are all this one."""
         given = status_input(planned(declared or cpu_rig()))
         key = str(self.folder / "key")
@@ -74,7 +74,7 @@ class Host:
         """The same, checked."""
         names = [instance.service for instance in planned(declared or cpu_rig()).instances]
         events = Events(lambda _, line: pytest.fail(line))
-        for line in self.look(declared).stdout.splitlines():
+        for line in self.snapshot(declared).stdout.splitlines():
             events.hear("stdout", line)
         return check_status(decode(HostStatus, events.result), names)
 
@@ -153,7 +153,7 @@ def test_a_prompt_that_is_read_is_no_token(host: Host) -> None:
 
 def test_prompts_and_keys_never_leave_the_host(host: Host) -> None:
     host.server.busy = 2
-    done = host.look()
+    done = host.snapshot()
     assert PROMPT not in done.stdout + done.stderr
     assert KEY not in done.stdout + done.stderr
     assert ("/slots", f"Bearer {KEY}") in host.server.seen
@@ -162,7 +162,7 @@ def test_prompts_and_keys_never_leave_the_host(host: Host) -> None:
 
 def test_a_key_is_in_no_argument(host: Host) -> None:
     host.says("systemctl", PROGRAMS["systemctl"], before=f"cat /proc/[0-9]*/cmdline >{host.folder}/seen 2>/dev/null")
-    host.look()
+    host.snapshot()
     seen = (host.folder / "seen").read_bytes()
     assert b"llama-chat" in seen
     assert KEY.encode() not in seen

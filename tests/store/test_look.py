@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("starts_processes")
 
 def test_a_store_that_is_not_there_is_no_error_and_is_not_made(host: StoreHost) -> None:
     host.store.rmdir()
-    assert host.look() == StoreState()
+    assert host.snapshot() == StoreState()
     assert not host.store.exists()
 
 

@@ -131,7 +131,7 @@ def is_question(script: str) -> bool:
     return BEGIN in script or '"verb":"inspect"' in script
 
 
-def look(world: Iterable[str]) -> list[str]:
+def snapshot(world: Iterable[str]) -> list[str]:
     """Return what a script prints between its marks, on a host whose login shell prints something, too."""
     return ["Welcome home", "", BEGIN, *world, END]
 
@@ -151,7 +151,7 @@ def host_data(plan: Plan, world: Iterable[str]) -> dict[str, Any]:
         "rig_removing": False,
         "rig_lock_wait": 0,
         "rig_origin": {},
-        "fake_responses": {"sh -s": look(world)},
+        "fake_responses": {"sh -s": snapshot(world)},
         "world": world,
         "fake_delay": 0,
         "fake_delay_jitter": 0,

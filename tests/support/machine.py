@@ -60,7 +60,7 @@ class Machine:
         file = self.put(f"bin/{name}", f"#!/bin/sh\n{script}\n")
         file.chmod(0o755)
 
-    def look(self) -> MachineState:
+    def snapshot(self) -> MachineState:
         """Return what an inspection finds."""
         with patch.dict(os.environ, {"PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}):
             return inspect_machine(Host(print, print), has_gpus=True, root=str(self.root))

@@ -61,14 +61,14 @@ class StoreHost:
         """This machine, with the folder in the place of its own files."""
         return MovedHost(self.root)
 
-    def look(self) -> StoreState:
+    def snapshot(self) -> StoreState:
         """Return what lies there, as it comes in a document."""
         found = perform(document("llamaherd.store.inspect", StoreInput(str(self.store))), self.system)
         return decode(StoreState, parse_document(dump(found).encode()))
 
     def holdings(self, *models: ModelPlan) -> Holdings:
         """What lies there, judged by a plan that wants these models and has no instance."""
-        return judge_store(self.plan(*models), self.look())
+        return judge_store(self.plan(*models), self.snapshot())
 
     def plan(self, *models: ModelPlan) -> Plan:
         """A plan with this store."""

@@ -181,7 +181,7 @@ class Machine:
         """The virtual machine was started at this time, by default after all that is written here."""
         (self.root / "proc/stat").write_text(f"cpu 1 2 3\nbtime {at}\nprocesses 1\n")
 
-    def look(self, plan: Plan = PLAN) -> HostState:
+    def snapshot(self, plan: Plan = PLAN) -> HostState:
         """Return what an inspection of this part finds."""
         seen = parse_state(["wsl\trelease\t6.6.87.2-microsoft-standard-WSL2"])
         question = WslQuestion(wsl_of(plan).profile, root=str(self.root))
@@ -190,7 +190,7 @@ class Machine:
 
     def converge(self, plan: Plan = PLAN, seen: HostState | None = None) -> list[str]:
         """Carry out what is to be done, in the folder; what each step failed with."""
-        return [self.failure_of(step) for step in wsl_changes(plan, seen or self.look(plan))]
+        return [self.failure_of(step) for step in wsl_changes(plan, seen or self.snapshot(plan))]
 
     def failure_of(self, step: Change) -> str:
         """Run a step with real files, by the umask of the program on hosts. Empty where it went well."""
@@ -218,7 +218,7 @@ class Machine:
 
     def run_in_windows(self) -> None:
         """What the end of each script leaves: its own hash, as PowerShell writes one."""
-        for path, script in WslState.of(self.look()).scripts.items():
+        for path, script in WslState.of(self.snapshot()).scripts.items():
             (self.root / path[1:]).with_suffix(".applied").write_text(f"{script.sha256.upper()}\r\n")
 
 
@@ -244,10 +244,10 @@ def test_a_virgin_windows_gets_all_and_a_second_run_changes_nothing(machine: Mac
 
 
 def test_what_is_left_for_people_is_told_until_it_is_done(machine: Machine) -> None:
-    virgin = machine.look()
+    virgin = machine.snapshot()
     told = wsl_notes(PLAN, virgin)
     machine.converge(seen=virgin)
-    assert wsl_notes(PLAN, machine.look()) == told
+    assert wsl_notes(PLAN, machine.snapshot()) == told
     restart, *commands = told
     assert restart.startswith("/mnt/c/Users/tom/.wslconfig is newer than the virtual machine that runs")
     assert "`wsl --shutdown` in Windows" in restart
@@ -255,9 +255,9 @@ def test_what_is_left_for_people_is_told_until_it_is_done(machine: Machine) -> N
         f'powershell -ExecutionPolicy Bypass -File "$HOME\\llamaherd\\{name}"' for name in scripts(PLAN)
     ]
     machine.restarted()
-    assert wsl_notes(PLAN, machine.look()) == commands
+    assert wsl_notes(PLAN, machine.snapshot()) == commands
     machine.run_in_windows()
-    assert wsl_notes(PLAN, machine.look()) == []
+    assert wsl_notes(PLAN, machine.snapshot()) == []
     assert machine.converge() == []
 
 
@@ -267,7 +267,7 @@ def test_a_script_that_became_another_is_to_be_run_again(machine: Machine) -> No
     machine.run_in_windows()
     other = planned(wsl_rig(), {"instances/drafter/listen": "0.0.0.0"})
     assert good(machine.converge(other)) == 1
-    (note,) = wsl_notes(other, machine.look(other))
+    (note,) = wsl_notes(other, machine.snapshot(other))
     assert note.endswith('port-proxy.ps1"')
 
 
@@ -277,7 +277,7 @@ def test_the_users_file_is_kept_but_for_our_keys_and_once_as_it_was(machine: Mac
     good(machine.converge())
     assert machine.wslconfig.read_text().startswith("# mine\n[wsl2]\nmemory=64GB # enough\ngpuMemory=24GB\nswap=16GB\n")
     assert backup.read_text() == USERS
-    assert any("gpuMemory" in note for note in wsl_notes(PLAN, machine.look()))
+    assert any("gpuMemory" in note for note in wsl_notes(PLAN, machine.snapshot()))
     assert good(machine.converge(planned(wsl_rig(), {"host/wsl/memory": "32GB"}))) == 1
     assert "memory=32GB # enough" in machine.wslconfig.read_text()
     assert backup.read_text() == USERS
@@ -285,7 +285,7 @@ def test_the_users_file_is_kept_but_for_our_keys_and_once_as_it_was(machine: Mac
 
 def test_what_is_written_after_the_look_is_not_lost(machine: Machine) -> None:
     machine.wslconfig.write_text(USERS)
-    seen = machine.look()
+    seen = machine.snapshot()
     machine.wslconfig.write_text("[wsl2]\nmemory=1GB\n")
     assert machine.converge(seen=seen) == [
         f"{machine.wslconfig} has changed while this ran, and was left alone\nrun again"
@@ -295,7 +295,7 @@ def test_what_is_written_after_the_look_is_not_lost(machine: Machine) -> None:
 
 
 def test_a_file_that_came_after_the_look_is_not_lost(machine: Machine) -> None:
-    seen = machine.look()
+    seen = machine.snapshot()
     machine.wslconfig.write_text(USERS)
     (failure,) = machine.converge(seen=seen)
     assert "has changed while this ran" in failure
@@ -348,14 +348,14 @@ def test_wsl_conf_gets_systemd_and_keeps_its_mode(machine: Machine) -> None:
 
 def test_without_systemd_a_run_writes_and_ends_with_what_is_to_be_done(machine: Machine) -> None:
     (machine.root / "etc/wsl.conf").unlink()
-    seen = machine.look()
+    seen = machine.snapshot()
     seen = edited(seen, systemd=False)
     assert not [problem for problem in refusals(PLAN, seen, {}) if "systemd" in problem.message]
     wrote, ended = machine.converge(seen=seen)
     assert wrote == ""
     assert ended.startswith("systemd does not run yet")
     assert "`wsl --terminate NAME` stops it" in ended
-    again = edited(machine.look(), systemd=False)
+    again = edited(machine.snapshot(), systemd=False)
     (problem,) = [problem for problem in refusals(PLAN, again, {}) if "systemd" in problem.message]
     assert "wsl --terminate NAME" in problem.help
 
@@ -363,7 +363,7 @@ def test_without_systemd_a_run_writes_and_ends_with_what_is_to_be_done(machine: 
 def test_the_windows_user_is_found_by_what_can_be_opened(machine: Machine) -> None:
     # Another user's folder, into which WSL cannot look.
     (machine.root / "mnt/c/Users/anna").mkdir()
-    seen = WslState.of(machine.look())
+    seen = WslState.of(machine.snapshot())
     assert seen.profiles == {PROFILE: False}
     assert profile_of(wsl_of(PLAN), seen) == PROFILE
 
@@ -373,7 +373,7 @@ def test_of_several_users_the_one_with_a_distribution_is_meant(machine: Machine,
     anna = machine.root / "mnt/c/Users/anna b/AppData/Local"
     (anna / disk).parent.mkdir(parents=True)
     (anna / disk).touch()
-    seen = WslState.of(machine.look())
+    seen = WslState.of(machine.snapshot())
     assert profile_of(wsl_of(PLAN), seen) == "/mnt/c/Users/anna b"
     machine.converge()
     assert (machine.root / "mnt/c/Users/anna b/.wslconfig").read_bytes().decode() == NEW
@@ -383,7 +383,7 @@ def test_a_disk_of_windows_may_be_mounted_elsewhere(machine: Machine) -> None:
     (machine.root / "mnt/c").rename(machine.root / "c")
     mounts = machine.root / "proc/mounts"
     mounts.write_text(mounts.read_text().replace(" /mnt/c ", " /c "))
-    seen = WslState.of(machine.look())
+    seen = WslState.of(machine.snapshot())
     assert list(seen.profiles) == ["/c/Users/tom"]
 
 
@@ -391,9 +391,9 @@ DECLARED = planned(wsl_rig(), {"host/wsl/windows_profile": "/mnt/c/Users/anna/"}
 
 
 def test_the_declared_user_is_the_one(machine: Machine) -> None:
-    assert "there is no folder /mnt/c/Users/anna" in str(wsl_refusals(DECLARED, machine.look(DECLARED))[0])
+    assert "there is no folder /mnt/c/Users/anna" in str(wsl_refusals(DECLARED, machine.snapshot(DECLARED))[0])
     (machine.root / "mnt/c/Users/anna").mkdir()
-    assert wsl_refusals(DECLARED, machine.look(DECLARED)) == []
+    assert wsl_refusals(DECLARED, machine.snapshot(DECLARED)) == []
     good(machine.converge(DECLARED))
     assert (machine.root / "mnt/c/Users/anna/.wslconfig").exists()
     assert not machine.wslconfig.exists()

@@ -40,9 +40,9 @@ NOT_ENCRYPTED = Rule(
 )
 
 
-def find_missing_encryption(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def find_missing_encryption(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report a key or a certificate alone: the server then uses no TLS (b11434, tools/server/server-http.cpp:173)."""
-    key, certificate = meant.get("--ssl-key-file"), meant.get("--ssl-cert-file")
+    key, certificate = effective.get("--ssl-key-file"), effective.get("--ssl-cert-file")
     one = key or certificate
     if one and not (key and certificate):
         missing = "--ssl-cert-file" if key else "--ssl-key-file"
@@ -66,21 +66,21 @@ OPENS = Rule(
 )
 
 
-def find_openings(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+def find_openings(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """Report options that let clients do more than send requests to the model.
 
     llama.cpp b11434, common/arg.cpp:3354-3470, 3609-3645.
     """
-    reachable = around.reachable if around.reachable is not None else not is_local(meant.text("--host"))
-    safe = not reachable or is_keyed(meant, around)
+    reachable = around.reachable if around.reachable is not None else not is_local(effective.text("--host"))
+    safe = not reachable or is_keyed(effective, around)
     for name, what in AGENTS.items():
-        option = meant.get(name)
+        option = effective.get(name)
         if option and option.on and (option.value or not option.flag.values):
             message = f"with {option} {what}"
             help_ = f"leave {option} out" if safe else f"leave {option} out, or listen on 127.0.0.1 alone"
             yield Conflict(OPENS, (option,), message, help_, "warning" if safe else "error")
     for name, what in () if safe else FILES.items():
-        if (option := meant.get(name)) and option.on:
+        if (option := effective.get(name)) and option.on:
             message = f"with {option} {what}, and no key is required"
             yield Conflict(OPENS, (option,), message, f"leave {option} out, or require a key")
 
@@ -100,14 +100,14 @@ NO_ADDRESS = Rule(
 )
 
 
-def find_wrong_addresses(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def find_wrong_addresses(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report addresses and ports at which no server can listen or be reached."""
-    host, port, servers = meant.get("--host"), meant.get("--port"), meant.get("--rpc")
+    host, port, servers = effective.get("--host"), effective.get("--port"), effective.get("--rpc")
     if host and (found := NO_HOST.fullmatch(host.value)):
         message = f"{host} is no address: an address has no scheme, port or path"
         instead = f"`--host {found['host']}`" + (f" and `--port {found['port']}`" if found["port"] else "")
         yield Conflict(NO_ADDRESS, (host,), message, f"write {instead}")
-    if port and not 0 <= meant.number("--port", default=0) <= LAST_PORT:
+    if port and not 0 <= effective.number("--port", default=0) <= LAST_PORT:
         yield Conflict(NO_ADDRESS, (port,), f"{port} is no port", f"write a number from 1024 to {LAST_PORT}")
     for name in servers.value.split(",") if servers else ():
         if servers and not re.fullmatch(r"[^:]+:[0-9]{1,5}", name):
@@ -154,12 +154,14 @@ def is_placeholder(key: str) -> bool:
     return bare in _WORDS or _GUESSES.fullmatch(bare) is not None
 
 
-def find_guessed_keys(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+def find_guessed_keys(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """Report placeholders as the key of a server that other hosts reach."""
-    host, option = meant.get("--host"), meant.get("--api-key")
-    everywhere = not is_local(host.value) if host else meant.catalogue.kind == "vllm"  # its default is every address
+    host, option = effective.get("--host"), effective.get("--api-key")
+    everywhere = (
+        not is_local(host.value) if host else effective.catalogue.kind == "vllm"
+    )  # its default is every address
     reachable = everywhere if around.reachable is None else around.reachable
-    keys = option.value if option else meant.environment.get("VLLM_API_KEY", "")
+    keys = option.value if option else effective.environment.get("VLLM_API_KEY", "")
     place = option or host
     if reachable and place and any(map(is_placeholder, filter(None, keys.split(",")))):
         what = str(option) if option else "`VLLM_API_KEY`"
@@ -173,7 +175,7 @@ def is_local(host: str) -> bool:
     return all(name.startswith("127.") or name in ("localhost", "::1") or name.endswith(".sock") for name in names)
 
 
-def is_keyed(meant: EffectiveOptions, around: ServerContext) -> bool:
+def is_keyed(effective: EffectiveOptions, around: ServerContext) -> bool:
     """Return whether the server requires a key."""
-    variable = {"LLAMA_API_KEY", "VLLM_API_KEY"} & set(meant.environment)
-    return around.keyed or bool(variable) or bool(meant.get("--api-key", "--api-key-file"))
+    variable = {"LLAMA_API_KEY", "VLLM_API_KEY"} & set(effective.environment)
+    return around.keyed or bool(variable) or bool(effective.get("--api-key", "--api-key-file"))

@@ -287,7 +287,7 @@ def _no_choice(given: GivenValue, value: Value) -> Problem:
     message = f"`{given.flag}` takes {value.says}, not `{given.text}`"
     if not given.may_be_taken:
         return given.problem(NO_CHOICE, message, way_out)
-    message += f" in {given.catalogue}, and {given.catalogue.asked} is newer"
+    message += f" in {given.catalogue}, and {given.catalogue.requested} is newer"
     return given.problem(NO_CHOICE, message, way_out if close else given.catalogue.decided_by, "note")
 
 
@@ -414,11 +414,11 @@ class _Reader:
 
     def lacking(self, spelling: str, rule: Rule) -> tuple[Severity, str]:
         """Return how bad it is that the catalogue lacks a flag, and why the version itself may have it, if it may."""
-        asked, following = self.catalogue.asked, self.catalogue.following
+        requested, following = self.catalogue.requested, self.catalogue.following
         if following and following.knows(spelling):
-            return "warning", f", and {asked} is between the two"
+            return "warning", f", and {requested} is between the two"
         if self.catalogue.may_know(spelling) and rule is not REMOVED_FLAG:
-            return "note" if rule is UNKNOWN_FLAG else "warning", f", and {asked} is newer than all of them"
+            return "note" if rule is UNKNOWN_FLAG else "warning", f", and {requested} is newer than all of them"
         return "error" if self.catalogue.complete else "warning", ""
 
     def nearest(self, argument: str) -> str | None:
@@ -488,7 +488,7 @@ class _Reader:
         name = self.arguments[index]
         if gone := self.gone(name):
             self.skip(len(flag.values))
-            message = f"`{name}` is gone since {gone}, and this is {self.catalogue.kind} {self.catalogue.asked}"
+            message = f"`{name}` is gone since {gone}, and this is {self.catalogue.kind} {self.catalogue.requested}"
             yield Problem(REMOVED_FLAG, index, self.next - index, message, "leave it out", replacement=())
             return
         values = []
@@ -513,8 +513,8 @@ class _Reader:
     def gone(self, name: str) -> str:
         """Return the build that removed a flag, if that is older than the version; else an empty text."""
         since = GONE_SINCE.get(name.replace("_", "-"), "") if self.catalogue.kind == "llama.cpp" else ""
-        asked = releases.release_order(self.catalogue.asked)
-        return since if since and asked and asked >= (releases.release_order(since) or asked) else ""
+        requested = releases.release_order(self.catalogue.requested)
+        return since if since and requested and requested >= (releases.release_order(since) or requested) else ""
 
     def swallowed(self, flag: Flag, value: Value) -> bool:
         """Return whether the next argument, which the engine would read as the value, is another flag."""

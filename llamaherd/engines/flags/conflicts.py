@@ -69,60 +69,60 @@ def _without_effect(option: Option, message: str, help_: str, *others: Option) -
     return Conflict(NO_EFFECT, (option, *others), message, help_)
 
 
-def _splitting(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+def _splitting(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """Report shares with one GPU, and a main GPU with several (b11434, src/llama.cpp:289-301, common/arg.cpp:2862)."""
-    mode, shares, main = meant.get("--split-mode"), meant.get("--tensor-split"), meant.get("--main-gpu")
+    mode, shares, main = effective.get("--split-mode"), effective.get("--tensor-split"), effective.get("--main-gpu")
     alone = mode is not None and mode.value == "none"
     if mode and shares and alone:
         yield _without_effect(
             shares, f"{shares} has no effect together with {mode}: one GPU holds it all", f"leave out {mode}", mode
         )
-    number, cards = meant.number("--main-gpu", default=0), visible_gpus(meant, around)
+    number, cards = effective.number("--main-gpu", default=0), visible_gpus(effective, around)
     there = cards is None or number < cards  # else another rule reports it
-    if main and not alone and meant.catalogue.kind == "llama.cpp" and number > 0 and there:
+    if main and not alone and effective.catalogue.kind == "llama.cpp" and number > 0 and there:
         help_ = f"add `--split-mode none` for GPU {main.value} alone, or leave it out"
         yield _without_effect(
             main, f"{main} does nothing where GPUs share a model, as they do without `-sm none`", help_
         )
 
 
-def _router(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def _router(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report options of a router for a server with a model (llama.cpp b11434, tools/server/server.cpp:150-153)."""
-    model = meant.get(*SOURCES)
+    model = effective.get(*SOURCES)
     if model is None:
         return
     for name in OF_A_ROUTER:
-        if option := meant.get(name):
+        if option := effective.get(name):
             message = f"{option} has no effect together with {model}: a server with a model of its own is no router"
             yield _without_effect(option, message, f"leave out {option}, or {model}", model)
             return
 
 
-def _experts(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
-    every, some = meant.get("--cpu-moe"), meant.get("--n-cpu-moe")
+def _experts(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+    every, some = effective.get("--cpu-moe"), effective.get("--n-cpu-moe")
     if every and every.on and some:
         message = f"{some} has no effect together with {every}, which keeps the experts of all layers in RAM"
         yield _without_effect(some, message, f"leave out {every}, or {some}", every)
 
 
-def _shifting(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+def _shifting(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """Report a shift of a cache that cannot be shifted (b11434, tools/server/server-context.cpp:1307-1323)."""
-    shift, projector = meant.get("--context-shift"), meant.get("--mmproj")
-    if shift and meant.is_on("--context-shift") and (projector or around.shifts is False):
+    shift, projector = effective.get("--context-shift"), effective.get("--mmproj")
+    if shift and effective.is_on("--context-shift") and (projector or around.shifts is False):
         because = f"together with {projector}" if projector else "for this model, whose cache cannot be moved"
         yield _without_effect(
             shift, f"{shift} has no effect {because}: the server ends a text where its context does", "leave it out"
         )
 
 
-def _fitting(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def _fitting(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report settings of fitting without effect: a given context is not made smaller (b11434, common/fit.cpp)."""
-    if meant.catalogue.kind != "llama.cpp":
+    if effective.catalogue.kind != "llama.cpp":
         return
-    fit = meant.get("--fit")
-    least, context = meant.get("--fit-ctx"), meant.get("--ctx-size")
+    fit = effective.get("--fit")
+    least, context = effective.get("--fit-ctx"), effective.get("--ctx-size")
     for name in ("--fit-target", "--fit-ctx"):
-        option = meant.get(name)
+        option = effective.get(name)
         if option and fit and fit.value.lower() in OFF:
             yield _without_effect(
                 option, f"{option} has no effect together with {fit}", f"leave out {option}, or {fit}", fit
@@ -133,10 +133,10 @@ def _fitting(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Confli
         yield _without_effect(least, message, f"leave out {least}, or {context}", context)
 
 
-def _templates(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def _templates(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report arguments of a template without Jinja (common_chat_templates_apply() of both engines)."""
-    arguments, jinja = meant.get("--chat-template-kwargs"), meant.get("--jinja")
-    off = not jinja.on if jinja else meant.catalogue.kind == "ik_llama.cpp"
+    arguments, jinja = effective.get("--chat-template-kwargs"), effective.get("--jinja")
+    off = not jinja.on if jinja else effective.catalogue.kind == "ik_llama.cpp"
     if arguments and off:
         help_ = f"leave out `{jinja.words[0]}`" if jinja else "add `--jinja`"
         yield _without_effect(
@@ -144,30 +144,32 @@ def _templates(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conf
         )
 
 
-def _ranking(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def _ranking(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report two ways of pooling (llama.cpp b11434, common/arg.cpp:3494-3499)."""
-    ranking, pooling = meant.get("--reranking"), meant.get("--pooling")
+    ranking, pooling = effective.get("--reranking"), effective.get("--pooling")
     if ranking and ranking.on and pooling and pooling.value != "rank":
         message = f"{pooling} and {ranking} contradict each other: ranks are one way of pooling, and the last counts"
         yield Conflict(NO_EFFECT, (pooling, ranking), message, f"leave out {pooling}")
 
 
-def _no_device(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def _no_device(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report layers on GPUs with the device `none`, which means no GPU (llama.cpp b11434, common/arg.cpp:1128)."""
-    device, layers = meant.get("--device"), meant.get("--gpu-layers", "--n-gpu-layers")
+    device, layers = effective.get("--device"), effective.get("--gpu-layers", "--n-gpu-layers")
     if device and device.value == "none" and layers and layers.value not in ("0", "auto", "-1"):
         yield _without_effect(
             layers, f"{layers} has no effect together with {device}", f"leave out {device}, or {layers}", device
         )
 
 
-def _beaten(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def _beaten(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report variables that the command line overrides, with a warning in the log (b11434, common/arg.cpp:720-765)."""
-    if meant.catalogue.env == "above":
+    if effective.catalogue.env == "above":
         return
-    for option in meant.said:
+    for option in effective.said:
         if option.origin == "environment" and not option.flag.repeats:
-            beats = next((each for each in meant.said if each.origin == "argument" and each.flag == option.flag), None)
+            beats = next(
+                (each for each in effective.said if each.origin == "argument" and each.flag == option.flag), None
+            )
             if beats and (beats.values, beats.on) != (option.values, option.on):
                 message = f"{option} has no effect together with {beats}: the command line beats variables"
                 yield _without_effect(option, message, f"leave out {option}, or {beats}", beats)
@@ -192,18 +194,18 @@ NO_MODEL = Rule(
 )
 
 
-def find_unloadable_model(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def find_unloadable_model(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report models that are not the path of a GGUF file (llama.cpp b11434, src/llama-model-loader.cpp)."""
-    option = meant.get("--model")
+    option = effective.get("--model")
     if option is None:
         return
     value, name = option.value, option.value.rpartition("/")[2].lower()
     if re.match(r"https?://", value):
-        flag = meant.catalogue.first("--model-url")
+        flag = effective.catalogue.first("--model-url")
         way_out = f"write `{flag} {value}`, or fetch it first" if flag else "fetch it first"
         yield Conflict(NO_MODEL, (option,), f"{option} is an address, and the engine needs a path", way_out)
     elif REPOSITORY.fullmatch(value) and not name.endswith(".gguf"):
-        flag = meant.catalogue.first("--hf-repo")
+        flag = effective.catalogue.first("--hf-repo")
         way_out = f"write `{flag} {value}`, or fetch it first" if flag else "fetch its file first"
         yield Conflict(NO_MODEL, (option,), f"{option} names a repository, and the engine needs a path", way_out)
     elif name.endswith(OTHER_FORMATS):
@@ -244,9 +246,9 @@ PATH_AS_TEXT = Rule(
 )
 
 
-def find_wrong_template(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def find_wrong_template(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report paths and unknown names in place of the text of a template."""
-    option = meant.get("--chat-template")
+    option = effective.get("--chat-template")
     if option is None or "{" in option.value:
         return
     value = option.value
@@ -254,7 +256,7 @@ def find_wrong_template(meant: EffectiveOptions, _around: ServerContext) -> Iter
         message = f"{option} takes the path itself for the template"
         yield Conflict(PATH_AS_TEXT, (option,), message, f"write `--chat-template-file {value}`")
     elif re.fullmatch(r"[\w.-]+", value):
-        yield from _name(meant, option)
+        yield from _name(effective, option)
 
 
 NO_TEMPLATE = Rule(
@@ -273,10 +275,10 @@ NO_TEMPLATE = Rule(
 )
 
 
-def _name(meant: EffectiveOptions, option: Option) -> Iterator[Conflict]:
+def _name(effective: EffectiveOptions, option: Option) -> Iterator[Conflict]:
     """Report a word that is not a template. Builds of llama.cpp older than every catalogue have Jinja off."""
-    jinja = meant.get("--jinja")
-    on = jinja.on if jinja else meant.catalogue.kind == "llama.cpp" and meant.catalogue.exact
+    jinja = effective.get("--jinja")
+    on = jinja.on if jinja else effective.catalogue.kind == "llama.cpp" and effective.catalogue.exact
     named = option.value in BUILT_IN or option.value.startswith("mistral")
     if option.value == WITH_JINJA or (named and not on):
         return
@@ -308,13 +310,13 @@ BAD_BUILD = Rule(
 
 def known_faults(catalogue: Catalogue) -> tuple[BadBuild, ...]:
     """Return the known faults of the requested version."""
-    return bad_builds(catalogue.asked or catalogue.version) if catalogue.kind == "llama.cpp" else ()
+    return bad_builds(catalogue.requested or catalogue.version) if catalogue.kind == "llama.cpp" else ()
 
 
-def find_faulty_options(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def find_faulty_options(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report each option with which the build is known to fail."""
-    for bad in known_faults(meant.catalogue):
-        option = meant.get(bad.flag)
+    for bad in known_faults(effective.catalogue):
+        option = effective.get(bad.flag)
         if option and bad.value in option.value.split(","):
             message = f"{bad.named} of llama.cpp {bad.fault} with `{bad.value}` ({bad.source}, {bad.reported})"
             yield Conflict(BAD_BUILD, (option,), message, f"write `ref: b{bad.last + 1}` or a newer build")
@@ -327,10 +329,10 @@ LITTLE = 4096
 """With fewer tokens in a slot, the context was probably meant for each slot."""
 
 
-def find_conflicts(meant: EffectiveOptions, around: ServerContext | None = None) -> Iterator[Conflict]:
+def find_conflicts(effective: EffectiveOptions, around: ServerContext | None = None) -> Iterator[Conflict]:
     """Yield the conflicts among the options of a server."""
-    for find in vllm.FINDERS if meant.catalogue.kind == "vllm" else FINDERS:
-        yield from find(meant, around or ServerContext())
+    for find in vllm.FINDERS if effective.catalogue.kind == "vllm" else FINDERS:
+        yield from find(effective, around or ServerContext())
 
 
 NO_ATTENTION = Rule(
@@ -345,12 +347,12 @@ NO_ATTENTION = Rule(
 )
 
 
-def _attention(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def _attention(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report a quantised V cache without flash attention.
 
     llama.cpp b11434, src/llama-context.cpp:3843; ik_llama.cpp 67268c8fd, src/llama.cpp:5369.
     """
-    values, attention = meant.get("--cache-type-v"), attention_off(meant)
+    values, attention = effective.get("--cache-type-v"), attention_off(effective)
     if values and attention and not values.value.endswith(("f16", "f32")):
         message = f"a V cache of type `{values.value}` needs flash attention, and {attention} switches it off"
         yield Conflict(NO_ATTENTION, (values, attention), message, f"leave out {attention}, or {values}")
@@ -384,14 +386,14 @@ ALL_PROCESSORS = Rule(
 )
 
 
-def _threads(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+def _threads(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """Report more threads than cores. Zero or less means every logical processor.
 
     llama.cpp b11434, common/arg.cpp:1520; ik_llama.cpp 67268c8fd, common.cpp.
     """
     for name in ("--threads", "--threads-batch"):
-        option = meant.get(name)
-        number = meant.number(name, default=1)
+        option = effective.get(name)
+        number = effective.number(name, default=1)
         if option and number <= 0 and name == "--threads":
             message = f"{option} computes on every logical processor, SMT siblings too, which slows decoding down"
             help_ = "leave it out, or give the number of physical cores"
@@ -415,17 +417,17 @@ SMALL_SLOTS = Rule(
 )
 
 
-def _slots(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def _slots(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report small slots: they divide the context, unless they share it (b11434, src/llama-context.cpp:291-308)."""
-    context, slots = meant.get(*CONTEXT), meant.get(*PARALLEL)
-    if slots and meant.number(*PARALLEL, default=1) > MOST_SLOTS and meant.catalogue.kind == "llama.cpp":
+    context, slots = effective.get(*CONTEXT), effective.get(*PARALLEL)
+    if slots and effective.number(*PARALLEL, default=1) > MOST_SLOTS and effective.catalogue.kind == "llama.cpp":
         message = f"{slots} are more slots than the {MOST_SLOTS} that llama.cpp serves at most"
         yield Conflict(TOO_MANY, (slots,), message, f"write {MOST_SLOTS} at most")
-    tokens, number = meant.number(*CONTEXT, default=0), meant.number(*PARALLEL, default=1)
+    tokens, number = effective.number(*CONTEXT, default=0), effective.number(*PARALLEL, default=1)
     if context and tokens < 0:
         message = f"{context} means four thousand million tokens: the engine reads it as an unsigned number"
         yield Conflict(NO_NUMBER, (context,), message, f"write `{context.words[0]} 0` for as many as the model has")
-    if not (context and slots) or number < 2 or meant.is_on("--kv-unified"):
+    if not (context and slots) or number < 2 or effective.is_on("--kv-unified"):
         return
     if 0 < tokens // number < LITTLE:
         message = f"{context} is shared by {number} slots: each request has {tokens // number} tokens"
@@ -446,11 +448,11 @@ CUT_BATCH = Rule(
 )
 
 
-def _batches(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def _batches(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report a computed batch that is larger than the queued one (llama.cpp b11434, src/llama-context.cpp:250)."""
-    computed = meant.get("--ubatch-size")
-    queued, batch = meant.number("--batch-size", default=BATCH), meant.get("--batch-size")
-    number = meant.number("--ubatch-size", default=UBATCH)
+    computed = effective.get("--ubatch-size")
+    queued, batch = effective.number("--batch-size", default=BATCH), effective.get("--batch-size")
+    number = effective.number("--ubatch-size", default=UBATCH)
     if computed and number > queued > 0:
         message = f"{computed} is cut to {queued}: no more is computed at once than `--batch-size` queues"
         options = (computed, batch) if batch else (computed,)
@@ -473,12 +475,12 @@ BAD_METADATA = Rule(
 )
 
 
-def _metadata(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def _metadata(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report overrides that are not KEY=TYPE:VALUE, with commas between several.
 
     llama.cpp b11434, common/common.cpp, string_parse_kv_override.
     """
-    for option in meant.every("--override-kv"):
+    for option in effective.every("--override-kv"):
         if not all(KEY_VALUE.fullmatch(part) for part in re.split(r"(?<!\\),", option.value)):
             message = f"{option} is no `KEY=TYPE:VALUE`, where the type is `int`, `float`, `bool` or `str`"
             help_ = "write one such as `tokenizer.ggml.add_bos_token=bool:false`"
@@ -501,12 +503,12 @@ NOT_REUSED = Rule(
 )
 
 
-def _reuse(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+def _reuse(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """Report caches that cannot be shifted (llama.cpp b11434, tools/server/server-context.cpp:1312-1326)."""
-    option = meant.get("--cache-reuse")
-    if option is None or meant.number("--cache-reuse", default=0) <= 0:
+    option = effective.get("--cache-reuse")
+    if option is None or effective.number("--cache-reuse", default=0) <= 0:
         return
-    projector = meant.get("--mmproj")
+    projector = effective.get("--mmproj")
     if around.shifts is False or projector:
         because = f"together with {projector}" if projector else "for this model, whose cache cannot be moved"
         message = f"{option} has no effect {because}: only the common beginning of a prompt is reused"

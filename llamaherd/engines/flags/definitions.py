@@ -128,7 +128,7 @@ class Catalogue:
     """Whether the engine refuses a flag that is not in the catalogue."""
     exact: bool = True
     """Whether it is of the requested version. Otherwise it is of the newest version before that."""
-    asked: str = ""
+    requested: str = ""
     """The requested version, if that is newer than this one."""
     listed: bool = False
     """Whether the flags are those that the built engine lists. Their values are those of the nearest known version."""
@@ -151,7 +151,7 @@ class Catalogue:
     @property
     def outdated(self) -> bool:
         """True if the requested version may be newer than every known catalogue, and accept more values."""
-        return bool(self.asked) and self.following is None
+        return bool(self.requested) and self.following is None
 
     def may_know(self, spelling: str) -> bool:
         """Return whether the requested version may have a flag that this catalogue lacks."""
@@ -162,7 +162,7 @@ class Catalogue:
     @property
     def decided_by(self) -> str:
         """Return the help line for what only the engine itself can decide."""
-        return f"`--help` of {self.asked} lists what it takes; `herd up` checks it on the host before a switch"
+        return f"`--help` of {self.requested} lists what it takes; `herd up` checks it on the host before a switch"
 
     def find(self, spelling: str) -> Flag | None:
         """Return the flag of that spelling, also a removed one; None if this version has no such flag."""
@@ -232,16 +232,16 @@ def catalogue(kind: str, version: str) -> Catalogue | None:
     same = [one for one in known if version in (one.version, one.dialect) or _same_commit(one, version)]
     if same:
         return same[-1]
-    asked = _order(kind, version)
-    if asked is None:
+    requested = _order(kind, version)
+    if requested is None:
         return None
-    older = [one for one in known if _age(one) <= asked]
+    older = [one for one in known if _age(one) <= requested]
     if not older:
         return None
-    if kind != "ik_llama.cpp" and _age(older[-1]) == asked:
+    if kind != "ik_llama.cpp" and _age(older[-1]) == requested:
         return older[-1]
     following = known[len(older)] if len(older) < len(known) else None
-    return replace(older[-1], exact=False, asked=version, following=following)
+    return replace(older[-1], exact=False, requested=version, following=following)
 
 
 @cache
@@ -375,5 +375,5 @@ def catalogue_of_build(known: Catalogue, version: str, built: BuiltFlags) -> Cat
             flag = replace(flag, values=(Value(),) * values)
         flags |= dict.fromkeys(spellings, flag)
     return replace(
-        known, version=version, flags=flags, asked=version, following=None, exact=True, complete=True, listed=True
+        known, version=version, flags=flags, requested=version, following=None, exact=True, complete=True, listed=True
     )

@@ -102,15 +102,15 @@ def effective_options(
 
 def _with_one_mode(catalogue: Catalogue, said: tuple[Option, ...]) -> tuple[Option, ...]:
     """Return the options with former switches combined with earlier ones into one mode of loading."""
-    told: list[str] = []
+    modes: list[str] = []
     options: list[Option] = []
     for option in said:
         if "--load-mode" not in option.flag.spellings:
             options.append(option)
             continue
         switch = option.words[0].replace("_", "-")
-        told.append(switch if switch in SWITCHES else option.value)
-        mode = load_mode(catalogue, told) if switch in SWITCHES and len(told) > 1 else option.value
+        modes.append(switch if switch in SWITCHES else option.value)
+        mode = load_mode(catalogue, modes) if switch in SWITCHES and len(modes) > 1 else option.value
         options.append(replace(option, values=(mode,)))
     return tuple(options)
 

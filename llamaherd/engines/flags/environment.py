@@ -164,7 +164,7 @@ def _of_engine(catalogue: Catalogue, name: str, environment: Mapping[str, str]) 
     """Yield the problems of the engine's own variables, which set flags."""
     flag, value = flag_of_variable(catalogue, name), environment[name]
     if flag is None and name not in catalogue.environment:
-        newer = f", and {catalogue.asked} is newer" if catalogue.outdated else ", and gives no warning"
+        newer = f", and {catalogue.requested} is newer" if catalogue.outdated else ", and gives no warning"
         message = f"{catalogue} does not read `{name}`{newer}"
         yield ENV_UNKNOWN, message, _of_loading(catalogue, name, environment) or _instead(catalogue, name, value)
     elif catalogue.env == "above":
@@ -218,8 +218,8 @@ def _of_loading(catalogue: Catalogue, name: str, environment: Mapping[str, str])
         return "leave it out: it switches nothing on"
     if MODE not in catalogue.environment:
         return ""
-    told = [value if each == MODE else _switch(each, value) for each, value in environment.items()]
-    mode = load_mode(catalogue, [each for each in told if each])
+    modes = [value if each == MODE else _switch(each, value) for each, value in environment.items()]
+    mode = load_mode(catalogue, [each for each in modes if each])
     if environment.get(MODE) == mode:
         return f"leave it out: `{MODE}={mode}` stands for it"
     return f"did you mean `{MODE}={mode}`?"

@@ -205,9 +205,9 @@ BAD_OVERRIDE = Rule(
 )
 
 
-def find_bad_overrides(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+def find_bad_overrides(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """Report overrides whose pattern or buffer the engine refuses, or whose pattern matches no tensor."""
-    for option in meant.every("--override-tensor"):
+    for option in effective.every("--override-tensor"):
         try:
             overrides = parse_overrides(option.value)
         except ValueError as error:
@@ -215,22 +215,22 @@ def find_bad_overrides(meant: EffectiveOptions, around: ServerContext) -> Iterat
             yield Conflict(BAD_OVERRIDE, (option,), message, help_)
             continue
         for override in overrides:
-            if fault := _fault(override, meant, around):
+            if fault := _fault(override, effective, around):
                 yield Conflict(BAD_OVERRIDE, (option,), *fault)
 
 
-def _fault(override: Override, meant: EffectiveOptions, around: ServerContext) -> tuple[str, str, Severity] | None:
+def _fault(override: Override, effective: EffectiveOptions, around: ServerContext) -> tuple[str, str, Severity] | None:
     """Return message, help and severity of the fault of one override; None without a fault."""
     if override.fault:
         message = f"`{override.pattern}` is no regular expression of C++: {override.fault}"
         return message, r"write one that finds the tensors' names, such as `blk\.1[0-9]\.ffn_.*_exps`", "error"
     card = re.fullmatch(r"CUDA([0-9]{1,4})", override.buffer)
-    cards = visible_gpus(meant, around)
+    cards = visible_gpus(effective, around)
     if not BUFFERS.fullmatch(override.buffer) or (card and cards is not None and int(card[1]) >= cards):
         there = ["`CPU`", *(f"`CUDA{number}`" for number in range(cards or 0))]
         message = f"`{override.buffer}` is no buffer that the server has"
         return message, f"write {' or '.join(there)}" if cards is not None else "write `CPU`, `CUDA0` …", "error"
-    if override.buffer.startswith("RPC") and not meant.get("--rpc"):
+    if override.buffer.startswith("RPC") and not effective.get("--rpc"):
         message = f"`{override.buffer}` is no buffer that the server has: no `--rpc` names its host"
         return message, "write `--rpc HOST:PORT` before it", "error"
     if override.regex is None:
@@ -258,20 +258,20 @@ OVERTAKEN = Rule(
 )
 
 
-def find_unreached_overrides(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+def find_unreached_overrides(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """Report overrides that have no effect because of an earlier one.
 
     Of several patterns that match a tensor, the first counts (llama.cpp b11434, src/llama-model-loader.cpp:1237-1262).
     """
-    if meant.catalogue.kind != "llama.cpp":
+    if effective.catalogue.kind != "llama.cpp":
         return
     names = around.tensors or _usual()
     left = set(names)
     before: tuple[Option, Override] | None = None
-    sent = ((option, override) for option in meant.said for override in _sent(meant, option))
+    sent = ((option, override) for option in effective.said for override in _sent(effective, option))
     for option, override in islice(sent, _MOST):
         found = {name for name in names if override.regex and override.regex.search(name)}
-        if found and not found & left and before and not _is_reported_already(meant, option):
+        if found and not found & left and before and not _is_reported_already(effective, option):
             one, other = f"{option}", f"{before[0]}"
             if option == before[0]:
                 one, other = (f"`{each.pattern}={each.buffer}`" for each in (override, before[1]))
@@ -282,19 +282,19 @@ def find_unreached_overrides(meant: EffectiveOptions, around: ServerContext) -> 
             before, left = (option, override), left - found
 
 
-def _is_reported_already(meant: EffectiveOptions, option: Option) -> bool:
+def _is_reported_already(effective: EffectiveOptions, option: Option) -> bool:
     """Return whether the rule about the two options for experts already reports the option."""
-    return option.flag == meant.catalogue.find("--n-cpu-moe") and meant.is_on("--cpu-moe")
+    return option.flag == effective.catalogue.find("--n-cpu-moe") and effective.is_on("--cpu-moe")
 
 
-def _sent(meant: EffectiveOptions, option: Option) -> tuple[Override, ...]:
+def _sent(effective: EffectiveOptions, option: Option) -> tuple[Override, ...]:
     """Return the overrides that an option means; none for an option that moves no tensors."""
-    if option.flag == meant.catalogue.find("--cpu-moe") and option.on:
+    if option.flag == effective.catalogue.find("--cpu-moe") and option.on:
         return (Override("_exps", "CPU"),)
-    if option.flag == meant.catalogue.find("--n-cpu-moe") and (count := whole_number(option.value)) is not None:
+    if option.flag == effective.catalogue.find("--n-cpu-moe") and (count := whole_number(option.value)) is not None:
         numbers = "|".join(str(number) for number in range(min(count, _MANY)))
         return (Override(rf"blk\.({numbers})\.ffn_.*_exps", "CPU"),) if numbers else ()
-    if option.flag != meant.catalogue.find("--override-tensor"):
+    if option.flag != effective.catalogue.find("--override-tensor"):
         return ()
     try:
         return parse_overrides(option.value)

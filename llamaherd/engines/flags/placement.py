@@ -18,9 +18,9 @@ CARD = re.compile(r"-?[0-9]+|(?:GPU|MIG)-[0-9A-Fa-f/-]+|")
 """CUDA's name of a GPU: its number, or the beginning of its UUID. A negative number ends the list."""
 
 
-def visible_gpus(meant: EffectiveOptions, around: ServerContext) -> int | None:
+def visible_gpus(effective: EffectiveOptions, around: ServerContext) -> int | None:
     """Return the number of GPUs that a server can use; None if that is unknown."""
-    chosen = meant.environment.get("CUDA_VISIBLE_DEVICES")
+    chosen = effective.environment.get("CUDA_VISIBLE_DEVICES")
     if around.cards is not None or chosen is None:
         return around.cards
     names = [name.strip() for name in chosen.split(",")]
@@ -28,10 +28,10 @@ def visible_gpus(meant: EffectiveOptions, around: ServerContext) -> int | None:
     return next((index for index, name in enumerate(names) if name[:1] in ("", "-")), len(names))
 
 
-def variable_option(meant: EffectiveOptions, name: str) -> Option:
+def variable_option(effective: EffectiveOptions, name: str) -> Option:
     """Return a variable as an option, for a conflict."""
-    value = meant.environment[name]
-    index = list(meant.environment).index(name)
+    value = effective.environment[name]
+    index = list(effective.environment).index(name)
     return Option(Flag(()), (f"{name}={value}",), (value,), True, "environment", index)
 
 
@@ -48,22 +48,22 @@ CUDA_ORDER = Rule(
 )
 
 
-def find_gpu_order(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def find_gpu_order(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report GPUs by number without an order.
 
     CUDA counts the fastest GPU first, nvidia-smi by place on the bus (CUDA C++ Programming Guide, appendix).
     """
-    chosen = meant.environment.get(VISIBLE, "")
+    chosen = effective.environment.get(VISIBLE, "")
     numbers = [part.strip() for part in chosen.split(",") if part.strip()]
-    given = meant.environment.get(ORDER)
+    given = effective.environment.get(ORDER)
     if given is not None and given not in ORDERS:
-        option = variable_option(meant, ORDER)
+        option = variable_option(effective, ORDER)
         message = f"{option} is not an order of CUDA, which counts the fastest GPU first"
         yield Conflict(ENV_VALUE, (option,), message, f"write `{ORDER}=PCI_BUS_ID`")
         return
     if given or any(whole_number(number) is None for number in numbers) or numbers in ([], ["0"]):
         return
-    option = variable_option(meant, VISIBLE)
+    option = variable_option(effective, VISIBLE)
     message = f"{option} may be other GPUs than nvidia-smi's: CUDA counts the fastest first"
     yield Conflict(CUDA_ORDER, (option,), message, "add `CUDA_DEVICE_ORDER=PCI_BUS_ID`, or name UUIDs")
 
@@ -83,12 +83,12 @@ HIDDEN_GPUS = Rule(
 )
 
 
-def find_hidden_gpus(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+def find_hidden_gpus(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """Report lists of GPUs that hide some: an invalid entry ends the list, a repeated one empties it."""
-    chosen = meant.environment.get(VISIBLE)
+    chosen = effective.environment.get(VISIBLE)
     if chosen is None:
         return
-    option = variable_option(meant, VISIBLE)
+    option = variable_option(effective, VISIBLE)
     names = [name.strip() for name in chosen.split(",")]
     strange = next((name for name in names if not CARD.fullmatch(name)), None)
     twice = next((name for name in names if whole_number(name) is not None and names.count(name) > 1), None)
@@ -104,30 +104,30 @@ def find_hidden_gpus(meant: EffectiveOptions, around: ServerContext) -> Iterator
         counted = "one GPU" if around.cards == 1 else f"{around.cards} GPUs"
         message = f"{option} names GPU {beyond}, and the server is given {counted}, counted from 0"
         yield Conflict(HIDDEN_GPUS, (option,), message, f"leave `{VISIBLE}` out, or count from 0 here")
-    elif names[0][:1] in ("", "-") and (wants := _wants_cards(meant)):
+    elif names[0][:1] in ("", "-") and (wants := _wants_cards(effective)):
         message = f"{option} hides every GPU, and {wants} is to use them"
         yield Conflict(HIDDEN_GPUS, (option,), message, f"leave `{VISIBLE}` out, or name GPUs in it")
 
 
-def _wants_cards(meant: EffectiveOptions) -> Option | str | None:
+def _wants_cards(effective: EffectiveOptions) -> Option | str | None:
     """Return the option that needs a GPU, or the engine's name if it always does; None if no option does."""
-    if meant.catalogue.kind == "vllm":
+    if effective.catalogue.kind == "vllm":
         return "vLLM"
-    device = meant.text("--device")
+    device = effective.text("--device")
     if device and "cuda" not in device.lower():
         return None  # such as Vulkan0
-    layers = meant.get("--gpu-layers", "--n-gpu-layers")
+    layers = effective.get("--gpu-layers", "--n-gpu-layers")
     if layers and layers.value not in ("auto", "0", "-1"):
         return layers
-    split = meant.get("--split-mode")
+    split = effective.get("--split-mode")
     return split if split and split.value in ("layer", "row", "tensor", "graph", "attn") else None
 
 
 LAYERS, EXPERTS = ("--gpu-layers", "--n-gpu-layers"), ("--override-tensor", "--cpu-moe", "--n-cpu-moe")
 
 
-def attention_off(meant: EffectiveOptions) -> Option | None:
-    option = meant.get("--flash-attn")
+def attention_off(effective: EffectiveOptions) -> Option | None:
+    option = effective.get("--flash-attn")
     return option if option and option.value.lower() in OFF else None
 
 
@@ -147,17 +147,17 @@ NO_FIT = Rule(
 )
 
 
-def find_useless_fit(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def find_useless_fit(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report `--fit` together with explicit placement.
 
     llama.cpp b11434, common/fit.cpp:183; ik_llama.cpp 8337e4cd3, src/llama.cpp:4281-4286.
     """
-    fit = meant.get("--fit")
+    fit = effective.get("--fit")
     if fit is None or fit.value.lower() in OFF:
         return
-    fork = meant.catalogue.kind == "ik_llama.cpp"
+    fork = effective.catalogue.kind == "ik_llama.cpp"
     names = EXPERTS if fork else (*EXPERTS, *LAYERS, "--tensor-split")
-    placed = [option for name in names if (option := meant.get(name)) and option.value not in ("auto", "-1")]
+    placed = [option for name in names if (option := effective.get(name)) and option.value not in ("auto", "-1")]
     if placed and fork:
         message = f"ik_llama.cpp does not start with both {fit} and {placed[0]}"
         yield Conflict(NO_FIT, (fit, placed[0]), message, "leave out one of the two")
@@ -181,15 +181,15 @@ NO_SPLIT = Rule(
 )
 
 
-def find_impossible_split(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
-    split = meant.get("--split-mode")
+def find_impossible_split(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+    split = effective.get("--split-mode")
     if split is None:
         return
-    cards = visible_gpus(meant, around)
-    if split.value in ("graph", "attn") and meant.catalogue.kind == "ik_llama.cpp" and cards == 1:
+    cards = visible_gpus(effective, around)
+    if split.value in ("graph", "attn") and effective.catalogue.kind == "ik_llama.cpp" and cards == 1:
         message = f"ik_llama.cpp does not start with {split} and one GPU"
         yield Conflict(NO_SPLIT, (split,), message, f"leave out {split}")
-    attention = attention_off(meant)
+    attention = attention_off(effective)
     if split.value == "tensor" and attention:
         message = f"llama.cpp does not start with {split} and without flash attention"
         yield Conflict(NO_SPLIT, (split, attention), message, f"leave out {attention}, or write `--split-mode layer`")
@@ -208,15 +208,15 @@ TOO_MANY = Rule(
 )
 
 
-def find_excess_shares(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+def find_excess_shares(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """Report more shares than GPUs, and a main GPU that does not exist."""
-    cards, shares = visible_gpus(meant, around), meant.get("--tensor-split")
+    cards, shares = visible_gpus(effective, around), effective.get("--tensor-split")
     parts = [part for part in shares.value.replace("/", ",").split(",") if part] if shares else []
     if shares and cards is not None and len(parts) > max(1, cards):
         message = f"{shares} has {len(parts)} shares, and the server has {_counted(cards, 'GPU')}"
         yield Conflict(TOO_MANY, (shares,), message, "give one share for each of its GPUs", "warning")
-    main = meant.get("--main-gpu")
-    if main and cards is not None and meant.number("--main-gpu", default=0) >= max(1, cards):
+    main = effective.get("--main-gpu")
+    if main and cards is not None and effective.number("--main-gpu", default=0) >= max(1, cards):
         message = f"{main} names a missing GPU: the server has {_counted(cards, 'GPU')}, counted from 0"
         yield Conflict(TOO_MANY, (main,), message, f"leave out {main}")
 
@@ -244,17 +244,17 @@ NEGATIVE_LAYERS = Rule(
 )
 
 
-def find_negative_layers(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def find_negative_layers(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report negative numbers of layers.
 
     llama.cpp b11434, common/arg.cpp:2795-2800, src/llama-model.cpp:2010; ik_llama.cpp 67268c8fd,
     common/common.cpp:3425, src/llama.cpp:2325: below -1 all layers stay in RAM.
     """
-    option = meant.get(*LAYERS)
-    number = meant.number(*LAYERS, default=0)
+    option = effective.get(*LAYERS)
+    number = effective.number(*LAYERS, default=0)
     if option is None or number >= 0:
         return
-    if meant.catalogue.kind == "llama.cpp":
+    if effective.catalogue.kind == "llama.cpp":
         what = "as many layers as fit, as `auto` does" if number == -1 else "all layers, as `all` does"
         message = f"{option} puts {what}, and other programs take it for something else"
         help_ = f"write `{option.words[0]} all` for all of them, or a number from 0 on"
@@ -268,17 +268,17 @@ def find_negative_layers(meant: EffectiveOptions, _around: ServerContext) -> Ite
         yield Conflict(NEGATIVE_LAYERS, (option,), message, help_, "warning")
 
 
-def find_wrong_devices(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+def find_wrong_devices(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """Report names of missing devices (llama.cpp b11434, common/arg.cpp:1122-1142, ggml_backend_dev_by_name)."""
     for name in ("--device", "--spec-draft-device", "--device-draft"):
-        option = meant.get(name)
+        option = effective.get(name)
         names = [each.strip() for each in option.value.split(",")] if option else []
         if option and names and all(re.fullmatch(r"[0-9]{1,3}", each) for each in names):
             instead = ",".join(f"CUDA{each}" for each in names)
             message = f"{option} names no device: they have names, as `--list-devices` shows them"
             yield Conflict(NO_CHOICE, (option,), message, f"write `{option.words[0]} {instead}`")
             return
-        cards = visible_gpus(meant, around)
+        cards = visible_gpus(effective, around)
         numbers = [int(found[1]) for each in names if (found := re.fullmatch(r"CUDA([0-9]{1,3})", each))]
         if option and cards is not None and any(number >= cards for number in numbers):
             message = f"{option} names a missing GPU: the server has {_counted(cards, 'GPU')}, from CUDA0 on"

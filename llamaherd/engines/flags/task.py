@@ -37,22 +37,22 @@ BATCH, UBATCH = 2048, 512
 _EMBEDDING, _RERANKING, _POOLING = ("--embedding", "--embd-gemma-default"), ("--rerank",), ("--pooling",)
 
 
-def server_task(told: EffectiveOptions) -> Task:
+def server_task(effective: EffectiveOptions) -> Task:
     """Return what a server with these arguments and this environment is for.
 
     llama.cpp serves `/v1/rerank` where embeddings are on and the last pooling type is `rank` (b11434,
     common/arg.cpp:3487-3500, tools/server/server-context.cpp:5505). vLLM's runner decides, and its `--convert`.
     """
-    if told.text("--runner") == "pooling" or told.text("--convert") in ("embed", "classify"):
-        return "rerank" if told.text("--convert") == "classify" else "embeddings"
-    if not any(option.on for option in told.every(*_EMBEDDING, *_RERANKING)):
+    if effective.text("--runner") == "pooling" or effective.text("--convert") in ("embed", "classify"):
+        return "rerank" if effective.text("--convert") == "classify" else "embeddings"
+    if not any(option.on for option in effective.every(*_EMBEDDING, *_RERANKING)):
         return "chat"
-    return "rerank" if pooling(told) == "rank" else "embeddings"
+    return "rerank" if pooling(effective) == "rank" else "embeddings"
 
 
-def pooling(told: EffectiveOptions) -> str | None:
+def pooling(effective: EffectiveOptions) -> str | None:
     """Return the pooling type that a server is started with; None leaves it to the model."""
-    said = [option for option in told.every(*_POOLING, *_RERANKING) if option.on]
+    said = [option for option in effective.every(*_POOLING, *_RERANKING) if option.on]
     # Variables are read before arguments, in the order of the flags: `--pooling`, then `--rerank`.
     said.sort(key=lambda option: (option.origin == "argument", not option.values and option.origin == "environment"))
     return (said[-1].value or "rank") if said else None
@@ -93,23 +93,26 @@ SHORT_INPUTS = Rule(
 )
 
 
-def find_short_inputs(meant: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
+def find_short_inputs(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """Report embeddings of inputs that are longer than a batch.
 
     llama.cpp b11434, tools/server/server-context.cpp:446-473, 3396-3407; ik_llama.cpp 8337e4cd3,
     examples/server/server-context.cpp:3911-3919.
     """
-    option = next((each for each in meant.every(*_EMBEDDING, *_RERANKING) if each.on), None)
-    context = meant.number("--ctx-size", default=0)
-    queued, computed = meant.number("--batch-size", default=BATCH), meant.number("--ubatch-size", default=UBATCH)
+    option = next((each for each in effective.every(*_EMBEDDING, *_RERANKING) if each.on), None)
+    context = effective.number("--ctx-size", default=0)
+    queued, computed = (
+        effective.number("--batch-size", default=BATCH),
+        effective.number("--ubatch-size", default=UBATCH),
+    )
     most = min(queued, computed or queued)
-    slots = meant.number("--parallel", default=1)
-    longest = context if slots < 1 or meant.is_on("--kv-unified") else context // slots
+    slots = effective.number("--parallel", default=1)
+    longest = context if slots < 1 or effective.is_on("--kv-unified") else context // slots
     longest = min(longest, around.trained or longest)
     if option is None or not 0 < most < longest:
         return
-    pools = pooling(meant) or around.pools
-    splits = _splits(meant, around, pools)
+    pools = pooling(effective) or around.pools
+    splits = _splits(effective, around, pools)
     if splits:
         return
     both = f"`--batch-size {longest}` and " if queued < longest else ""
@@ -122,9 +125,9 @@ def find_short_inputs(meant: EffectiveOptions, around: ServerContext) -> Iterato
         yield Conflict(SHORT_INPUTS, (option,), message, f"{help_}, unless {other}", "note")
 
 
-def _splits(meant: EffectiveOptions, around: ServerContext, pools: str | None) -> bool | None:
+def _splits(effective: EffectiveOptions, around: ServerContext, pools: str | None) -> bool | None:
     """Return whether a long input is computed in parts; None where that depends on a model that is not known."""
-    if meant.catalogue.kind != "llama.cpp" or around.cached is False:
+    if effective.catalogue.kind != "llama.cpp" or around.cached is False:
         return False
     if pools == "rank":
         return around.causal
@@ -175,22 +178,22 @@ MANY_STATES = Rule(
 )
 
 
-def find_ignored_heads(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def find_ignored_heads(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report heads for several slots: ik_llama.cpp drops them, llama.cpp multiplies their states.
 
     ik_llama.cpp 8337e4cd3, common/speculative.cpp:2083.
     """
-    head = _head(meant)
-    slots = meant.get(*PARALLEL)
-    number = meant.number(*PARALLEL, default=-1)
+    head = _head(effective)
+    slots = effective.get(*PARALLEL)
+    number = effective.number(*PARALLEL, default=-1)
     if head is None:
         return
-    if meant.catalogue.kind == "ik_llama.cpp":
+    if effective.catalogue.kind == "ik_llama.cpp":
         if slots and number > 1:
             message = f"ik_llama.cpp drops MTP when it serves more than one slot, and {slots} requests {number}"
             yield Conflict(NO_MTP, (slots, head), message, f"write `{slots.words[0]} 1`, or leave out {head}")
     elif number < 0:
-        drafted = meant.number("--spec-draft-n-max", default=3)
+        drafted = effective.number("--spec-draft-n-max", default=3)
         copies = AUTOMATIC_SLOTS * (1 + max(0, drafted))
         message = f"without `--parallel` there are {AUTOMATIC_SLOTS} slots, and with {head} a hybrid model's state "
         message += f"is held {copies} times"
@@ -198,11 +201,11 @@ def find_ignored_heads(meant: EffectiveOptions, _around: ServerContext) -> Itera
         yield Conflict(MANY_STATES, (slots or head,), message, help_)
 
 
-def _head(meant: EffectiveOptions) -> Option | None:
+def _head(effective: EffectiveOptions) -> Option | None:
     """Return the option that lets a model's own head draft."""
-    if switch := meant.get("-mtp"):
+    if switch := effective.get("-mtp"):
         return switch
-    kinds = meant.every("--spec-type", "--spec-stage")
+    kinds = effective.every("--spec-type", "--spec-stage")
     return next((each for each in kinds if each.value.split(":")[0] in ("mtp", "draft-mtp")), None)
 
 
@@ -222,20 +225,20 @@ DRAFTS_NOTHING = Rule(
 )
 
 
-def find_missing_draft_type(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def find_missing_draft_type(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report a draft model without its type, which it needs since b9246 unless it is a head (common/arg.cpp:568)."""
-    if meant.catalogue.kind != "llama.cpp" or not meant.catalogue.accepts("--spec-type", "draft-simple"):
+    if effective.catalogue.kind != "llama.cpp" or not effective.catalogue.accepts("--spec-type", "draft-simple"):
         return
-    chosen, model = meant.get("--spec-type"), meant.get(*DRAFT_MODEL)
-    if meant.get("--spec-default") or (chosen and chosen.value != "none"):
+    chosen, model = effective.get("--spec-type"), effective.get(*DRAFT_MODEL)
+    if effective.get("--spec-default") or (chosen and chosen.value != "none"):
         return
     heads = ("mtp", "nextn", "eagle", "dflash", "dspark")
     if model and not any(name in model.value.lower() for name in heads):
-        message = f"{model} alone drafts nothing: {meant.catalogue} needs the method of drafting"
+        message = f"{model} alone drafts nothing: {effective.catalogue} needs the method of drafting"
         yield Conflict(DRAFTS_NOTHING, (model,), message, "add `--spec-type draft-simple`")
         return
-    count = meant.get("--spec-draft-n-max")
-    if count and model is None and not meant.get("--spec-draft-hf", "--hf-repo-draft"):
+    count = effective.get("--spec-draft-n-max")
+    if count and model is None and not effective.get("--spec-draft-hf", "--hf-repo-draft"):
         message = f"{count} drafts nothing: neither a way to draft nor a model that does is named"
         help_ = "add `--spec-type draft-mtp` for a model with a prediction head, or leave it out"
         yield Conflict(DRAFTS_NOTHING, (count,), message, help_)
@@ -258,19 +261,19 @@ OWN_DRAFT = Rule(
 )
 
 
-def find_own_draft(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def find_own_draft(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report a model that drafts for itself: it computes every token twice."""
-    model, served = meant.get(*DRAFT_MODEL), meant.get("--model")
+    model, served = effective.get(*DRAFT_MODEL), effective.get("--model")
     if model and served and model.value == served.value:
         message = f"{model} is the model that is served: it would draft for itself, and each token cost twice as much"
         yield Conflict(OWN_DRAFT, (model, served), message, f"name a much smaller model, or leave out {model}")
 
 
-def find_useless_draft_settings(meant: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
+def find_useless_draft_settings(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conflict]:
     """Report settings of drafting without effect (llama.cpp b11434, common/speculative.cpp:439-468)."""
-    if meant.catalogue.kind != "llama.cpp":
+    if effective.catalogue.kind != "llama.cpp":
         return
-    kinds, model = meant.get("--spec-type"), meant.get(*DRAFT_SOURCES)
+    kinds, model = effective.get("--spec-type"), effective.get(*DRAFT_SOURCES)
     names = kinds.value.split(",") if kinds else []
     alone = next((name for name in names if name in BY_MODEL), None)
     if kinds and alone and model is None:
@@ -280,17 +283,17 @@ def find_useless_draft_settings(meant: EffectiveOptions, _around: ServerContext)
         message = f"{model} is loaded and drafts nothing: {kinds} drafts from the text alone"
         help_ = f"leave out {model}, or write `--spec-type draft-simple`"
         yield Conflict(DRAFTS_NOTHING, (model, kinds), message, help_)
-    about = next((option for name in OF_DRAFT_MODEL if (option := meant.get(name))), None)
+    about = next((option for name in OF_DRAFT_MODEL if (option := effective.get(name))), None)
     if about and model is None and not alone:
         message = f"{about} is about a model that drafts, and none is named"
         yield Conflict(DRAFTS_NOTHING, (about,), message, "add `-md` with one, or leave it out")
-    cache = meant.get("--spec-draft-type-k", "--cache-type-k-draft") or meant.get(
+    cache = effective.get("--spec-draft-type-k", "--cache-type-k-draft") or effective.get(
         "--spec-draft-type-v", "--cache-type-v-draft"
     )
-    if cache and kinds is None and model is None and not meant.get("--spec-default"):
+    if cache and kinds is None and model is None and not effective.get("--spec-default"):
         message = f"{cache} is about drafting, and nothing drafts"
         yield Conflict(DRAFTS_NOTHING, (cache,), message, "add `--spec-type` with a way to draft, or leave it out")
-    least, most = meant.get("--spec-draft-n-min"), meant.number("--spec-draft-n-max", default=3)
-    if least and meant.number("--spec-draft-n-min", default=0) > most:
+    least, most = effective.get("--spec-draft-n-min"), effective.number("--spec-draft-n-max", default=3)
+    if least and effective.number("--spec-draft-n-min", default=0) > most:
         message = f"{least} throws every draft away: no more than {most} tokens are drafted at once"
         yield Conflict(DRAFTS_NOTHING, (least,), message, f"write {most} at most, or leave it out")

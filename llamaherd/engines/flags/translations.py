@@ -131,7 +131,7 @@ class Translation:
 class _Loading:
     """The arguments that concern loading, by their index."""
 
-    told: Mapping[int, str]
+    modes: Mapping[int, str]
     """Switches, and modes."""
     given: Mapping[int, str]
     """Each correct `--load-mode`, with its value."""
@@ -141,18 +141,18 @@ class _Loading:
     @property
     def kept(self) -> bool:
         """True if the mode is written correctly and takes effect."""
-        return bool(self.given) and self.told[max(self.given)] == self.mode
+        return bool(self.given) and self.modes[max(self.given)] == self.mode
 
     def way_out(self, problem: Problem, *, first: bool) -> Problem:
         """Return the problem with its help: the first switch is replaced by the mode, if the mode is not set."""
         written = f"`--load-mode {self.mode}`"
-        loses = self.mode == "dio" and "lock" in self.told[problem.index]
+        loses = self.mode == "dio" and "lock" in self.modes[problem.index]
         if first and not self.kept:
             given = " and ".join(f"`{each}`" for each in dict.fromkeys(self.given.values()))
             way_out = f"write {written}" + (", which cannot lock besides" if loses else "")
             way_out += f", and leave {given} out" if given else ""
             return replace(problem, help=way_out, replacement=("--load-mode", self.mode))
-        says = "cannot lock besides" if loses else "means both" if len(self.told) == 2 else "means all of it"
+        says = "cannot lock besides" if loses else "means both" if len(self.modes) == 2 else "means all of it"
         return replace(problem, help=f"leave it out: {written} {says}", replacement=())
 
 
@@ -175,14 +175,14 @@ def translate(catalogue: Catalogue, arguments: Sequence[str], index: int) -> Tra
     return None
 
 
-def load_mode(catalogue: Catalogue, told: Sequence[str]) -> str:
+def load_mode(catalogue: Catalogue, modes: Sequence[str]) -> str:
     """Return the mode that switches and modes mean together; of several modes, the last takes effect.
 
     To llama.cpp b9592 the switches were three things: of `--mmap` and `--no-mmap` the last counted, `--mlock` locked
     either way, and direct I/O took the place of mapping. No mode has direct I/O and locks; direct I/O is kept.
     """
-    modes = [index for index, each in enumerate(told) if each not in SWITCHES]
-    parts = [SWITCHES.get(each, each) for index, each in enumerate(told) if index not in modes[:-1]]
+    explicit = [index for index, each in enumerate(modes) if each not in SWITCHES]
+    parts = [SWITCHES.get(each, each) for index, each in enumerate(modes) if index not in explicit[:-1]]
     if [each for each in parts if each in ("dio", "no dio")][-1:] == ["dio"]:
         return "dio"
     mapping = next((_MAPPING[each] for each in reversed(parts) if each in _MAPPING), "auto")
@@ -200,7 +200,7 @@ def one_load_mode(catalogue: Catalogue, arguments: Sequence[str], problems: Sequ
     if not becoming:
         return tuple(problems)
     loading = _loading(catalogue, arguments, {each.index for each in problems}, becoming)
-    if len(loading.told) < 2:
+    if len(loading.modes) < 2:
         return tuple(problems)
     return tuple(
         loading.way_out(each, first=each.index == min(becoming)) if _mode_instead(each) else each for each in problems
@@ -211,18 +211,18 @@ def _loading(
     catalogue: Catalogue, arguments: Sequence[str], wrong: Collection[int], becoming: Mapping[int, str]
 ) -> _Loading:
     """Return the arguments that concern loading, of which some are wrong and some become a mode."""
-    told: dict[int, str] = {}
+    modes: dict[int, str] = {}
     given: dict[int, str] = {}
     for index, argument in enumerate(arguments):
         name = _spelling(catalogue, argument).partition("=")[0]
         if index in wrong and name in SWITCHES:
-            told[index] = name
+            modes[index] = name
         elif index in becoming:
-            told[index] = becoming[index]
+            modes[index] = becoming[index]
         elif name in LOAD_MODE and _has_value(catalogue, arguments, index + 1):
-            told[index] = arguments[index + 1]
+            modes[index] = arguments[index + 1]
             given[index] = f"{argument} {arguments[index + 1]}"
-    return _Loading(told, given, load_mode(catalogue, tuple(told.values())))
+    return _Loading(modes, given, load_mode(catalogue, tuple(modes.values())))
 
 
 def _mode_instead(problem: Problem) -> str:

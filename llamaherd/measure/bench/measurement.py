@@ -95,7 +95,7 @@ def load_model(job: Job, target: Target, reporter: ProgressReporter) -> None:
     if job.group is None:
         return
     with Meter(job.connect, job.group, _SNAPSHOT_SECONDS) as meter:
-        job.let_through(obstacles(meter.first_look, job.plan, job.group))
+        job.let_through(obstacles(meter.first_snapshot, job.plan, job.group))
     reporter.progress(0.0, job.seconds, f"loading {job.instance.model}")
     request_load(job, job.group, target)
 
@@ -122,7 +122,7 @@ def _model_path(instance: InstancePlan) -> str:
 def instance_provenance(
     job: Job,
     readings: Readings,
-    look: HostSnapshot,
+    snapshot: HostSnapshot,
     uuids: Sequence[str],
     facts: ServerFacts,
 ) -> Provenance:
@@ -131,8 +131,8 @@ def instance_provenance(
     spec = instance.server
     drivers = [readings.facts[uuid].driver for uuid in uuids if uuid in readings.facts]
     return Provenance(
-        host=_host(readings, look),
-        gpus=tuple(_gpu(readings, look, uuid) for uuid in uuids),
+        host=_host(readings, snapshot),
+        gpus=tuple(_gpu(readings, snapshot, uuid) for uuid in uuids),
         driver=next(iter(drivers), None),
         engine=_engine(plan, instance, facts),
         model=instance.model,
@@ -146,7 +146,7 @@ def instance_provenance(
             slots=facts.slots,
             group=job.group.name if job.group else None,
         ),
-        around=_around(job, look, uuids),
+        around=_around(job, snapshot, uuids),
     )
 
 
@@ -162,7 +162,7 @@ def with_links(found: Provenance, used: Usage, uuids: Sequence[str]) -> Provenan
     return found.model_copy(update={"gpus": gpus})
 
 
-def _host(readings: Readings, look: HostSnapshot) -> Host:
+def _host(readings: Readings, snapshot: HostSnapshot) -> Host:
     hello = readings.hello
     assert hello
     facts = hello.host
@@ -177,12 +177,12 @@ def _host(readings: Readings, look: HostSnapshot) -> Host:
         smt=facts.smt,
         governor=facts.governor or None,
         ram_bytes=facts.ram_bytes,
-        swapped_bytes=look.swapped_bytes or None,
+        swapped_bytes=snapshot.swapped_bytes or None,
     )
 
 
-def _gpu(readings: Readings, look: HostSnapshot, uuid: str) -> Gpu:
-    facts, sample = readings.facts.get(uuid), look.gpus.get(uuid)
+def _gpu(readings: Readings, snapshot: HostSnapshot, uuid: str) -> Gpu:
+    facts, sample = readings.facts.get(uuid), snapshot.gpus.get(uuid)
     if facts is None:
         return Gpu(name="unknown", uuid=uuid)
     return Gpu(
@@ -237,13 +237,13 @@ def _of_model(model: ModelPlan, *, draft: bool) -> Iterator[ModelFile]:
         )
 
 
-def _around(job: Job, look: HostSnapshot, uuids: Sequence[str]) -> Around:
-    apps = [app for app in look.apps or () if app.uuid in uuids and app.pid not in look.ours]
-    names = [app.name or f"process {app.pid}" for app in apps] + [str(other) for other in look.others]
+def _around(job: Job, snapshot: HostSnapshot, uuids: Sequence[str]) -> Around:
+    apps = [app for app in snapshot.apps or () if app.uuid in uuids and app.pid not in snapshot.ours]
+    names = [app.name or f"process {app.pid}" for app in apps] + [str(other) for other in snapshot.others]
     # Other models of its group are not loaded meanwhile.
     server = job.group or job.instance
     others = tuple(each.name for each in job.plan.instances if each.name != server.name)
-    return Around(instances=others, processes=tuple(dict.fromkeys(names)), load=look.load)
+    return Around(instances=others, processes=tuple(dict.fromkeys(names)), load=snapshot.load)
 
 
 def finish_result(
@@ -320,9 +320,9 @@ class _Measurement:
 
     def run(self, make: MakeSeries, chosen: Selection) -> SavedResult:
         """Run it, and save its result."""
-        look, job = self._meter.first_look, self._job
-        overruled = self._overruled(look)
-        uuids = gpus_of(look, job.instance.server.cards)
+        snapshot, job = self._meter.first_snapshot, self._job
+        overruled = self._overruled(snapshot)
+        uuids = gpus_of(snapshot, job.instance.server.cards)
         gpus = self._holding(chosen, uuids)
         watch = Watch(self._meter, uuids)
         facts = server_facts(self._connection.target, self._props_path)
@@ -336,7 +336,7 @@ class _Measurement:
         series = (inputs,) if inputs else make(known)
         served = self._served(facts)
         workloads, sentences = chosen.workloads(served)
-        begun = self._begun(look, uuids, facts, warm, known, (*series, *workloads), overruled)
+        begun = self._begun(snapshot, uuids, facts, warm, known, (*series, *workloads), overruled)
         with gpus as holding, self._journal(old, begun) as journal:
             for sentence in (*sentences, *chosen.beforehand(series)):
                 self._reporter.report(sentence)
@@ -381,9 +381,9 @@ class _Measurement:
         except UserError as error:
             raise self._connection.refused() or error from None
 
-    def _overruled(self, look: HostSnapshot) -> tuple[str, ...]:
+    def _overruled(self, snapshot: HostSnapshot) -> tuple[str, ...]:
         """Return the codes of overruled obstacles. Raise ObstacleError for the others."""
-        found = obstacles(look, self._job.plan, self._job.instance)
+        found = obstacles(snapshot, self._job.plan, self._job.instance)
         self._job.let_through(found)
         for each in found:
             self._reporter.report(f"measured anyway: {each.code}: {each.message}")
@@ -438,7 +438,7 @@ class _Measurement:
 
     def _begun(
         self,
-        look: HostSnapshot,
+        snapshot: HostSnapshot,
         uuids: tuple[str, ...],
         facts: ServerFacts,
         warm: WarmUp,
@@ -461,7 +461,7 @@ class _Measurement:
                 rule="; ".join(f"{each.name}: {each.rule}" for each in parts),
                 anyway=overruled,
             ),
-            provenance=instance_provenance(job, self._meter.readings, look, uuids, facts),
+            provenance=instance_provenance(job, self._meter.readings, snapshot, uuids, facts),
             starts=(Start(process=self._process),),
             cells=tuple(Cell(condition=condition) for condition in conditions),
         )

@@ -160,7 +160,7 @@ class WatchedServer:
 
     def inspect(self) -> list[Obstacle]:
         """Inspect the host, and return the obstacles that other programs and clients cause."""
-        found = obstacles(self.watch.meter.look(), self.job.plan, self.job.instance)
+        found = obstacles(self.watch.meter.snapshot(), self.job.plan, self.job.instance)
         return [each for each in found if each.code in _OTHERS and each.code not in self.overruled]
 
 
@@ -195,7 +195,7 @@ class Session:
             for each in series:
                 self._run(each)
             self._hold_to(None)
-            self._look_around()
+            self._check_host()
         except UserError as error:
             raise self._ended(error) from None
 
@@ -204,7 +204,7 @@ class Session:
             self._reporter.progress(series.share_done(so_far), max(0.0, so_far.seconds_left), step.about)
             self._do(series, step)
             if time.monotonic() - self._looked > _LOOK_EVERY:
-                self._look_around()
+                self._check_host()
 
     def run_workload(
         self, workload: Workload, served: Served, text_of: Callable[[int], str] = approximate_text
@@ -221,8 +221,8 @@ class Session:
                 self._require_server()
                 self._add(condition, run.model_copy(update={"start": self._start}))
                 if workload.one_by_one and time.monotonic() - self._looked > _LOOK_EVERY:
-                    self._look_around()
-            self._look_around()
+                    self._check_host()
+            self._check_host()
         except UserError as error:
             raise self._ended(error) from None
 
@@ -271,7 +271,7 @@ class Session:
     def _ended(self, error: UserError) -> UserError:
         return UserError(f"{error.message}; the measurements so far are kept in {self._journal.path}", error.help)
 
-    def _look_around(self) -> None:
+    def _check_host(self) -> None:
         """Inspect the host, and exclude the runs since the last inspection if other programs or clients are there."""
         in_the_way = self._watched.inspect() if self._watched else []
         for each in in_the_way:

@@ -94,7 +94,7 @@ class Obstacle:
 
 def host_snapshot(readings: Readings) -> HostSnapshot | None:
     """Return the last inspection; None before the first one."""
-    hello, seen = readings.hello, readings.looks[-1] if readings.looks else None
+    hello, seen = readings.hello, readings.snapshots[-1] if readings.snapshots else None
     if hello is None or seen is None:
         return None
     server = readings.figures[-1].server if readings.figures else {}
@@ -114,82 +114,82 @@ def host_snapshot(readings: Readings) -> HostSnapshot | None:
     )
 
 
-def gpus_of(look: HostSnapshot, refs: Iterable[GpuRef]) -> tuple[str, ...]:
+def gpus_of(snapshot: HostSnapshot, refs: Iterable[GpuRef]) -> tuple[str, ...]:
     """Return the UUIDs of a server's GPUs: those that it runs on, else those of its plan; all if it may use any."""
-    own = tuple(dict.fromkeys(app.uuid for app in look.apps or () if app.pid in look.ours))
+    own = tuple(dict.fromkeys(app.uuid for app in snapshot.apps or () if app.pid in snapshot.ours))
     if own:
         return own
     given = [ref.at for ref in refs]
-    return tuple(look.gpus) if "any" in given else tuple(uuid for at in given if (uuid := find_gpu(look, at)))
+    return tuple(snapshot.gpus) if "any" in given else tuple(uuid for at in given if (uuid := find_gpu(snapshot, at)))
 
 
-def find_gpu(look: HostSnapshot, at: str) -> str | None:
+def find_gpu(snapshot: HostSnapshot, at: str) -> str | None:
     """Find the UUID of the GPU that a plan means by UUID, address, or number in the order of addresses."""
-    facts = [gpu for gpu in look.facts.values() if gpu.address and is_pci_address(gpu.address)]
+    facts = [gpu for gpu in snapshot.facts.values() if gpu.address and is_pci_address(gpu.address)]
     in_order = sorted(facts, key=lambda gpu: pci_address(gpu.address or ""))
     if (place := whole_number(at)) is not None:
         return in_order[place].uuid if place < len(in_order) else None
     return next((gpu.uuid for gpu in in_order if at.upper() in (gpu.uuid.upper(), (gpu.address or "").upper())), None)
 
 
-def obstacles(look: HostSnapshot, plan: Plan, instance: InstancePlan) -> tuple[Obstacle, ...]:
+def obstacles(snapshot: HostSnapshot, plan: Plan, instance: InstancePlan) -> tuple[Obstacle, ...]:
     """Return what prevents a valid measurement of an instance, the gravest first."""
-    uuids = gpus_of(look, instance.server.cards)
-    return tuple(_server(look, plan.rig, instance)) or (
-        *_alone(look, instance, uuids),
-        *_slow(look, uuids),
-        *(each for uuid in uuids for each in _held(look, plan, uuid)),
+    uuids = gpus_of(snapshot, instance.server.cards)
+    return tuple(_server(snapshot, plan.rig, instance)) or (
+        *_alone(snapshot, instance, uuids),
+        *_slow(snapshot, uuids),
+        *(each for uuid in uuids for each in _held(snapshot, plan, uuid)),
     )
 
 
-def _server(look: HostSnapshot, rig: str, instance: InstancePlan) -> Iterator[Obstacle]:
+def _server(snapshot: HostSnapshot, rig: str, instance: InstancePlan) -> Iterator[Obstacle]:
     """Yield why the running server is not the planned one: then nothing else counts."""
     name = instance.name
-    if not look.running:
+    if not snapshot.running:
         yield Obstacle("server-down", f"{name} does not run", f"`herd up {rig}` starts it")
-    elif look.spec != instance.spec:
+    elif snapshot.spec != instance.spec:
         yield Obstacle("not-as-planned", f"the running {name} differs from the plan", f"`herd plan {rig}` shows why")
-    elif look.listens is False and (instance.backend == "systemd" or instance.server.host_network):
+    elif snapshot.listens is False and (instance.backend == "systemd" or instance.server.host_network):
         yield Obstacle("port-taken", f"a program other than {name} listens at port {instance.endpoint.port}")
 
 
-def _alone(look: HostSnapshot, instance: InstancePlan, uuids: Sequence[str]) -> Iterator[Obstacle]:
+def _alone(snapshot: HostSnapshot, instance: InstancePlan, uuids: Sequence[str]) -> Iterator[Obstacle]:
     """Yield other programs and other clients."""
-    if look.in_flight:
-        plural = "s" if look.in_flight > 1 else ""
-        message = f"{instance.name} serves {look.in_flight} request{plural} of other clients"
+    if snapshot.in_flight:
+        plural = "s" if snapshot.in_flight > 1 else ""
+        message = f"{instance.name} serves {snapshot.in_flight} request{plural} of other clients"
         yield Obstacle("busy", message, "wait, or keep its clients away meanwhile")
-    for app in look.apps or ():
-        if app.uuid in uuids and app.pid not in look.ours:
+    for app in snapshot.apps or ():
+        if app.uuid in uuids and app.pid not in snapshot.ours:
             holds = f", with {show_size(app.size)}" if app.size else ""
             who = f"{app.name} of {app.unit}" if app.unit else app.name or f"process {app.pid}"
             yield Obstacle("gpu-shared", f"{who} is on GPU {app.uuid} as well{holds}")
-    used = sum(other.processors for other in look.others)
+    used = sum(other.processors for other in snapshot.others)
     if used > _BUSY:
-        names = ", ".join(dict.fromkeys(map(str, look.others[:3])))
+        names = ", ".join(dict.fromkeys(map(str, snapshot.others[:3])))
         yield Obstacle("host-busy", f"other programs use {used:.1f} processors: {names}")
 
 
-def _slow(look: HostSnapshot, uuids: Iterable[str]) -> Iterator[Obstacle]:
+def _slow(snapshot: HostSnapshot, uuids: Iterable[str]) -> Iterator[Obstacle]:
     """Yield what makes the server slower than it could be."""
-    if look.swapped_bytes > _SWAPPED:
-        size = show_size(look.swapped_bytes)
+    if snapshot.swapped_bytes > _SWAPPED:
+        size = show_size(snapshot.swapped_bytes)
         yield Obstacle("swapped", f"{size} of the server lie in swap", "end what else takes RAM there, then restart it")
-    if look.on_battery:
+    if snapshot.on_battery:
         yield Obstacle("on-battery", "the machine runs on its battery", "plug it in")
     for uuid in uuids:
-        sample = look.gpus.get(uuid)
+        sample = snapshot.gpus.get(uuid)
         for reason in sorted(slowdown_reasons(sample.reasons or 0) - {POWER_CAP}) if sample else ():
             wait = "let it cool down" if reason == HEAT else ""
             yield Obstacle("gpu-slowed", f"GPU {uuid} is slowed now: {reason}", wait)
 
 
-def _held(look: HostSnapshot, plan: Plan, uuid: str) -> Iterator[Obstacle]:
+def _held(snapshot: HostSnapshot, plan: Plan, uuid: str) -> Iterator[Obstacle]:
     """Yield a power limit that is lower than it should be: a forgotten manual setting."""
     ours = plan.power.cards if plan.power else ()
-    declared = next((gpu.limit for gpu in (*ours, *plan.windows_power) if find_gpu(look, gpu.at) == uuid), None)
-    default = look.facts[uuid].power_default_watts if uuid in look.facts else None
-    limit = look.gpus[uuid].limit if uuid in look.gpus else None
+    declared = next((gpu.limit for gpu in (*ours, *plan.windows_power) if find_gpu(snapshot, gpu.at) == uuid), None)
+    default = snapshot.facts[uuid].power_default_watts if uuid in snapshot.facts else None
+    limit = snapshot.gpus[uuid].limit if uuid in snapshot.gpus else None
     if limit is None:
         return
     if declared is not None and limit < declared - _BELOW:
@@ -239,13 +239,13 @@ def _lasts(seconds: float) -> float:
 class Meter:
     """The meter of a host, from `with` to its end. If this program is killed, the meter ends by itself.
 
-    `readings` grow meanwhile, and `first_look` is the state of the host before. `error` is why no more readings arrive.
+    `readings` grow meanwhile, and `first_snapshot` is the state of the host before. `error` is why no more readings arrive.
     """
 
     def __init__(self, connect: Connect, instance: InstancePlan, seconds: float) -> None:
         self.readings = Readings()
         self.error: UserError | None = None
-        self.first_look: HostSnapshot
+        self.first_snapshot: HostSnapshot
         self._connect, self._given = connect, meter_input(instance, seconds)
         self._total = _lasts(seconds) + _LATE
         self._heard = threading.Condition()
@@ -260,8 +260,8 @@ class Meter:
         self._shell = Shell(self._connect)
         try:
             self._thread.start()
-            self._wait(lambda: bool(self.readings.looks))
-            self.first_look = self._last_look()
+            self._wait(lambda: bool(self.readings.snapshots))
+            self.first_snapshot = self._last_snapshot()
         except BaseException:
             self.__exit__()
             raise
@@ -290,14 +290,14 @@ class Meter:
         self._tell(f"mark {name}")
         self._wait(lambda: self.readings.marks > before)
 
-    def look(self) -> HostSnapshot:
+    def snapshot(self) -> HostSnapshot:
         """Inspect the host again for other programs. Raise RemoteError."""
-        before = len(self.readings.looks)
+        before = len(self.readings.snapshots)
         self._tell("look")
-        self._wait(lambda: len(self.readings.looks) > before)
-        return self._last_look()
+        self._wait(lambda: len(self.readings.snapshots) > before)
+        return self._last_snapshot()
 
-    def _last_look(self) -> HostSnapshot:
+    def _last_snapshot(self) -> HostSnapshot:
         found = host_snapshot(self.readings)
         assert found
         return found

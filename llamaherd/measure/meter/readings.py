@@ -215,7 +215,7 @@ class Readings:
     gpus: dict[str, list[GpuSample]] = field(default_factory=dict)
     counters: list[Counters] = field(default_factory=list)
     figures: list[Figures] = field(default_factory=list)
-    looks: list[ActivityLine] = field(default_factory=list)
+    snapshots: list[ActivityLine] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     gone: float | None = None
     bye: Bye | None = None
@@ -239,7 +239,7 @@ class Readings:
             case Figures():
                 self.figures.append(line)
             case ActivityLine():
-                self.looks.append(line)
+                self.snapshots.append(line)
             case ErrorLine():
                 self.complaints.append(line.text)
             case Gone():

@@ -525,7 +525,7 @@ def _gpus(readings: Readings, hello: Hello) -> Iterator[str]:
             yield f"no power of GPU {uuid}: it reports none"
         if all(each.sm_mhz is None for each in samples):
             yield f"no clock of GPU {uuid}: it reports none"
-    if readings.looks and readings.looks[-1].apps is None:
+    if readings.snapshots and readings.snapshots[-1].apps is None:
         yield f"not the other processes on the GPUs: {_why_no_apps(hello)}"
 
 
@@ -550,5 +550,5 @@ def _host(readings: Readings, hello: Hello) -> Iterator[str]:
 
 
 def _server(readings: Readings, hello: Hello) -> Iterator[str]:
-    if readings.looks and hello.server.pid and readings.looks[-1].in_flight is None:
+    if readings.snapshots and hello.server.pid and readings.snapshots[-1].in_flight is None:
         yield "not whether other clients use the server: it does not report its requests"

@@ -369,24 +369,24 @@ def _sweeps_along(each: Measured, what: Along) -> tuple[Sweep, ...]:
 
 def _place_along(cell: MeasuredCell, what: Along) -> float:
     """Return the value of the condition. An allocated context was not filled."""
-    asked = cell.condition
+    condition = cell.condition
     places = {
-        "filled": 0 if asked.context else cell.filled,
-        "allocated": asked.context or 0,
-        "at once": asked.concurrency,
-        "limit": asked.power_limit_watts or 0,
+        "filled": 0 if condition.context else cell.filled,
+        "allocated": condition.context or 0,
+        "at once": condition.concurrency,
+        "limit": condition.power_limit_watts or 0,
     }
     return float(places[what])
 
 
 def _rest_of_condition(cell: MeasuredCell, what: Along) -> tuple[str, ...]:
     """Return what the cells of a curve have in common. Prompt and depth together fill a context."""
-    asked = cell.condition
-    others = {"at once": asked.concurrency, "limit": asked.power_limit_watts}
+    condition = cell.condition
+    others = {"at once": condition.concurrency, "limit": condition.power_limit_watts}
     if what != "filled":
-        others |= {"depth": asked.depth, "prompt": asked.prompt, "generated": asked.generated}
+        others |= {"depth": condition.depth, "prompt": condition.prompt, "generated": condition.generated}
     others.pop(what, None)
-    return (asked.kind, asked.cache, asked.sampling, str(cell.answers), *map(str, others.values()))
+    return (condition.kind, condition.cache, condition.sampling, str(cell.answers), *map(str, others.values()))
 
 
 def _sweep_name(key: tuple[str, ...], keys: Iterable[tuple[str, ...]]) -> str:

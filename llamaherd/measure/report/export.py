@@ -295,10 +295,10 @@ _FORMS: dict[str, Form] = {"html": "html", "markdown": "markdown", "csv": "csv"}
 _ENDINGS: dict[str, Form] = {".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv"}
 
 
-def report_form(output: Path | None, asked: str | None) -> Form | None:
+def report_form(output: Path | None, chosen: str | None) -> Form | None:
     """Return the format: the chosen one, or that of the file's name; None to print to the terminal."""
-    if asked is not None:
-        return _FORMS[asked]
+    if chosen is not None:
+        return _FORMS[chosen]
     if output is None:
         return None
     if output.suffix.lower() not in _ENDINGS:
@@ -409,10 +409,10 @@ def _card_figures(each: Measured) -> Iterator[CardFigure]:
 
 def _card_condition(cell: MeasuredCell) -> str:
     """Return the condition that matters for a speed: depth, prompt, or kind of text."""
-    asked = cell.condition
-    if asked.depth:
-        return f"after {tokens(asked.depth)} tokens"
-    return f"prompt of {tokens(asked.prompt)} tokens" if asked.prompt else str(asked.kind)
+    condition = cell.condition
+    if condition.depth:
+        return f"after {tokens(condition.depth)} tokens"
+    return f"prompt of {tokens(condition.prompt)} tokens" if condition.prompt else str(condition.kind)
 
 
 def _error(found: Figure) -> str:

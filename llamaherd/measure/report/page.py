@@ -195,21 +195,21 @@ def representative(cells: Sequence[MeasuredCell], metric: Metric, kind: str | No
 
 
 def _decode_order(cell: MeasuredCell) -> tuple[float, ...]:
-    asked = cell.condition
-    limit = asked.power_limit_watts or 0
-    return asked.concurrency, cell.filled, asked.context or 0, limit, -asked.generated
+    condition = cell.condition
+    limit = condition.power_limit_watts or 0
+    return condition.concurrency, cell.filled, condition.context or 0, limit, -condition.generated
 
 
 def _prefill_order(cell: MeasuredCell) -> tuple[float, ...]:
-    asked = cell.condition
-    short = (asked.prompt or 0) < _OVERHEAD
+    condition = cell.condition
+    short = (condition.prompt or 0) < _OVERHEAD
     return (
-        asked.concurrency,
-        _CACHES.index(asked.cache),
-        asked.depth,
+        condition.concurrency,
+        _CACHES.index(condition.cache),
+        condition.depth,
         short,
-        asked.prompt or 0,
-        asked.power_limit_watts or 0,
+        condition.prompt or 0,
+        condition.power_limit_watts or 0,
     )
 
 

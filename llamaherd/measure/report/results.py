@@ -299,8 +299,15 @@ def _values_of_result(each: Measured) -> Iterator[float | None]:
 
 
 def _values_of_cell(cell: MeasuredCell) -> Iterator[float | None]:
-    asked = cell.condition
-    yield from (asked.depth, asked.prompt, asked.generated, asked.concurrency, asked.context, asked.power_limit_watts)
+    condition = cell.condition
+    yield from (
+        condition.depth,
+        condition.prompt,
+        condition.generated,
+        condition.concurrency,
+        condition.context,
+        condition.power_limit_watts,
+    )
     yield from (cell.watts, cell.most_watts, cell.joules, cell.total.value if cell.total else None)
     yield from (figure.value for figure in cell.figures)
     for run in cell.runs:

@@ -112,12 +112,12 @@ def gate_rows(found: Comparison, gate: GatePlan, *, spent: bool = False) -> tupl
     )
 
 
-def gate_left(found: Comparison, gate: GatePlan, asked: Sequence[Condition]) -> int:
+def gate_left(found: Comparison, gate: GatePlan, conditions: Sequence[Condition]) -> int:
     """Return the number of inconclusive conditions; 0 as soon as one is slower, which decides."""
     rows = gate_rows(found, gate)
     if any(row.verdict == "slower" for row in rows):
         return 0
-    return len(asked) - sum(row.verdict == "held" for row in rows)
+    return len(conditions) - sum(row.verdict == "held" for row in rows)
 
 
 def _limit_of(condition: Condition, metric: Metric, gate: GatePlan) -> float | None:
@@ -396,11 +396,11 @@ class GateRun:
     def _speed(self, seconds: float) -> Comparison:
         """Compare the speed of both: by results of the last day, if they are conclusive. Raise UserError."""
         pair, now = self.pair, datetime.now(UTC)
-        asked = trial_conditions(self._cells, pair.context)
-        a, b = begin_results(pair, asked, token_hex(6), now)
+        conditions = trial_conditions(self._cells, pair.context)
+        a, b = begin_results(pair, conditions, token_hex(6), now)
 
         def left(found: Comparison) -> int:
-            return gate_left(found, self.gate, asked)
+            return gate_left(found, self.gate, conditions)
 
         if before := finished_results(self.results, a, b, now - _HOLDS):
             found = compare_results(*before)
@@ -412,7 +412,7 @@ class GateRun:
             # Both are the same server of the inventory, and have the key of today.
             key = read_keys((pair.b,))["B"]
             trial = replace(self._trial(seconds, pair.a, pair.b), keys={"A": key, "B": key})
-            run_blocks(trial, journals, asked, left)
+            run_blocks(trial, journals, conditions, left)
             journals.finish(utc_stamp(datetime.now(UTC)))
             return compare_results(journals.journals["A"].result, journals.journals["B"].result)
 

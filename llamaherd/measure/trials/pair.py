@@ -181,17 +181,30 @@ BLOCKS_RULE = "blocks until each cell has a verdict, or the budget is spent"
 
 def begin_results(pair: Pair, conditions: Sequence[Condition], session: str, now: datetime) -> tuple[Result, Result]:
     """Return results of A and B without runs. A is newer by a second: it is what the inventory declares, or serves."""
-    asked, earlier = tuple(conditions), now - timedelta(seconds=1)
+    conditions, earlier = tuple(conditions), now - timedelta(seconds=1)
     return (
-        variant_result(pair.rig, pair.plan_a, pair.a, asked, session=session, began=utc_stamp(now), declared=True),
+        variant_result(pair.rig, pair.plan_a, pair.a, conditions, session=session, began=utc_stamp(now), declared=True),
         variant_result(
-            pair.rig, pair.plan_b, pair.b, asked, session=session, began=utc_stamp(earlier), declared=not pair.changed
+            pair.rig,
+            pair.plan_b,
+            pair.b,
+            conditions,
+            session=session,
+            began=utc_stamp(earlier),
+            declared=not pair.changed,
         ),
     )
 
 
 def variant_result(
-    rig: str, plan: Plan, variant: Variant, asked: tuple[Condition, ...], *, session: str, began: str, declared: bool
+    rig: str,
+    plan: Plan,
+    variant: Variant,
+    conditions: tuple[Condition, ...],
+    *,
+    session: str,
+    began: str,
+    declared: bool,
 ) -> Result:
     """Return a result without runs. If the server is not as `declared`, the result contains its title."""
     return Result(
@@ -204,13 +217,13 @@ def variant_result(
         method=Method(
             client="controller",
             seed=session,
-            warm_up=len(asked),
+            warm_up=len(conditions),
             rule=BLOCKS_RULE,
             series=session,
             arm="A" if variant.name == "A" else "B",
         ),
         provenance=_provenance(plan, variant),
-        cells=tuple(Cell(condition=each) for each in asked),
+        cells=tuple(Cell(condition=each) for each in conditions),
     )
 
 
@@ -372,18 +385,18 @@ def trial_conditions(names: Sequence[str], context: int) -> tuple[Condition, ...
     return tuple(cells[name] for name in dict.fromkeys(names))
 
 
-def long_tokens(asked: Sequence[Condition]) -> int | None:
+def long_tokens(conditions: Sequence[Condition]) -> int | None:
     """Return the tokens of the long prompt; None if no condition uses it."""
-    return next((each.prompt for each in asked if each.prompt), None)
+    return next((each.prompt for each in conditions if each.prompt), None)
 
 
-def block_requests(asked: Sequence[Condition], long: str, block: int) -> Iterator[RequestSpec]:
+def block_requests(conditions: Sequence[Condition], long: str, block: int) -> Iterator[RequestSpec]:
     """Yield the requests of a block in order: those that warm up the server, then all conditions, interleaved."""
     first = block * (CELL_RUNS + 1)
-    for each in asked:
+    for each in conditions:
         yield _request(None, each, 0, long, first, min(each.generated or ANSWERED, _WARM_TOKENS))
     for number in range(CELL_RUNS):
-        for cell, each in enumerate(asked):
+        for cell, each in enumerate(conditions):
             yield _request(cell, each, number, long, first + 1 + number, each.generated or ANSWERED)
 
 
@@ -393,10 +406,10 @@ def _request(cell: int | None, condition: Condition, number: int, long: str, sal
     return RequestSpec(cell, text, tokens, salt=salt, more={"seed": _SEED + number})
 
 
-def inconclusive_cells(found: Comparison, asked: Sequence[Condition]) -> tuple[ComparisonRow | Condition, ...]:
+def inconclusive_cells(found: Comparison, conditions: Sequence[Condition]) -> tuple[ComparisonRow | Condition, ...]:
     """Return the rows and conditions without a conclusive verdict."""
-    rows = {each: _judged(found.rows, each) for each in asked}
-    missing = tuple(each for each in asked if not rows[each])
+    rows = {each: _judged(found.rows, each) for each in conditions}
+    missing = tuple(each for each in conditions if not rows[each])
     return (*missing, *(row for of in rows.values() for row in of if _open(row)))
 
 

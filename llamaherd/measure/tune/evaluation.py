@@ -269,7 +269,7 @@ def watch_gpus(connect: Connect, variant: Variant, seconds: float = _SECONDS) ->
     server = variant.instance.server.model_copy(update={"service": variant.service})
     instance = variant.instance.model_copy(update={"server": server})
     with Meter(connect, instance, max(_SECONDS, seconds)) as meter:
-        yield Watch(meter, gpus_of(meter.first_look, server.cards))
+        yield Watch(meter, gpus_of(meter.first_snapshot, server.cards))
 
 
 @contextmanager
@@ -300,7 +300,7 @@ def probe_energy(connect: Connect, declared: InstancePlan) -> tuple[tuple[str, .
     Change nothing. Raise UserError.
     """
     with Meter(connect, declared, _SECONDS) as meter:
-        uuids = gpus_of(meter.first_look, declared.server.cards)
+        uuids = gpus_of(meter.first_snapshot, declared.server.cards)
         took = Watch(meter, uuids).rest(_REST)
         hello = meter.readings.hello
     if took and took.joules is not None:

@@ -62,9 +62,9 @@ def instance(bench: Bench, name: str) -> InstancePlan:
     return next(each for each in plan(bench).instances if each.name == name)
 
 
-def codes(bench: Bench, name: str, look: HostSnapshot) -> set[str]:
+def codes(bench: Bench, name: str, snapshot: HostSnapshot) -> set[str]:
     """What is in the way, beside what other tests and machines do to the processors."""
-    return {each.code for each in obstacles(look, plan(bench), instance(bench, name))} - {"host-busy"}
+    return {each.code for each in obstacles(snapshot, plan(bench), instance(bench, name))} - {"host-busy"}
 
 
 def computed(bench: Bench, pid: int) -> float:
@@ -92,7 +92,7 @@ def measured(bench: Bench, name: str, tokens: int, main: int) -> tuple[Meter, Us
         story = threading.Thread(target=bench.ask, args=(name, "/v1/chat/completions", STORY % tokens, key))
         story.start()
         time.sleep(1)
-        busy = meter.look()
+        busy = meter.snapshot()
         story.join()
     return meter, usage_of(meter.readings, Window(begin, end)), busy, seconds
 
@@ -104,7 +104,7 @@ def test_a_server_at_work(watched: Bench, name: str, tokens: int) -> None:
     main = int(watched.sh(f"{which} llama-{name}"))
     meter, used, busy, seconds = measured(watched, name, tokens, main)
     assert meter.error is None
-    assert codes(watched, name, meter.first_look) == set()
+    assert codes(watched, name, meter.first_snapshot) == set()
     assert codes(watched, name, busy) == {"busy"}
     assert busy.in_flight == 1
     assert main in busy.ours
@@ -130,9 +130,9 @@ def test_a_server_at_work(watched: Bench, name: str, tokens: int) -> None:
 
 def test_what_runs_is_held_against_what_is_planned(watched: Bench) -> None:
     with Meter(connect(watched), instance(watched, "chat"), 60) as meter:
-        look = meter.first_look
+        snapshot = meter.first_snapshot
     other = instance(watched, "chat").model_copy(update={"spec": "0" * 16})
-    assert [each.code for each in obstacles(look, plan(watched), other)] == ["not-as-planned"]
+    assert [each.code for each in obstacles(snapshot, plan(watched), other)] == ["not-as-planned"]
 
 
 def test_a_server_that_is_stopped_meanwhile(watched: Bench) -> None:
@@ -141,10 +141,10 @@ def test_a_server_that_is_stopped_meanwhile(watched: Bench) -> None:
         watched.sh("systemctl stop llama-ik-chat")
         try:
             time.sleep(1.5)
-            look = meter.look()
+            snapshot = meter.snapshot()
         finally:
             watched.sh("systemctl start llama-ik-chat")
-    assert [each.code for each in obstacles(look, plan(watched), instance(watched, "ik-chat"))] == ["server-down"]
+    assert [each.code for each in obstacles(snapshot, plan(watched), instance(watched, "ik-chat"))] == ["server-down"]
     end = meter.readings.figures[-1].t
     assert "the server ended meanwhile" in usage_of(meter.readings, Window(begin, end)).doubts
 
@@ -188,7 +188,7 @@ def test_nothing_is_left_of_nvidia_smi(watched: Bench, who: str) -> None:
         with Meter(connect(watched), instance(watched, "chat"), 60) as meter:
             assert meter.readings.hello
             assert meter.readings.hello.why_smi == "NVIDIA's library is not installed"
-            assert meter.first_look.gpus[OLD].watts == 250
+            assert meter.first_snapshot.gpus[OLD].watts == 250
             assert len(there(watched)) == 2
             watched.sh(f"kill -KILL $({who})")
         assert gone(watched)
