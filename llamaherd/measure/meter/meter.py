@@ -239,7 +239,8 @@ def _lasts(seconds: float) -> float:
 class Meter:
     """The meter of a host, from `with` to its end. If this program is killed, the meter ends by itself.
 
-    `readings` grow meanwhile, and `first_snapshot` is the state of the host before. `error` is why no more readings arrive.
+    `readings` grow meanwhile, and `first_snapshot` is the state of the host before. `error` is why no more readings
+    arrive.
     """
 
     def __init__(self, connect: Connect, instance: InstancePlan, seconds: float) -> None:
