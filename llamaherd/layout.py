@@ -180,9 +180,10 @@ TIMER_STAMPS = PurePosixPath("/var/lib/systemd/timers")
 PROBATION_RUN = PurePosixPath("/run/llamaherd/probation")
 """The input of probations, a file for each server. A reboot removes the files and ends every probation."""
 
-BESIDE = PurePosixPath("/run/llamaherd/beside")
+CANDIDATES = PurePosixPath("/run/llamaherd/beside")
 """Compose files of candidates that run side by side with the current servers. A reboot removes them and their units."""
-BESIDE_UNITS = PurePosixPath("/run/systemd/system")
+RUNTIME_UNITS = PurePosixPath("/run/systemd/system")
+"""Units that a reboot removes: those of candidates and trials."""
 
 TRIALS_RUN = PurePosixPath("/run/llamaherd/arms")
 """The data to restore a server that is stopped during a trial. A reboot removes it."""
@@ -227,7 +228,7 @@ OURS_ALONE = (
 """The folders and files that llamaherd alone uses. `herd down --purge` removes them with everything in them."""
 OF_THE_SYSTEM = (
     *(PurePosixPath("/etc/apt"), APT_ARCHIVES, DRIVER_LOADED.parent),
-    *(UNITS, BESIDE_UNITS, TIMER_STAMPS),
+    *(UNITS, RUNTIME_UNITS, TIMER_STAMPS),
 )
 """Folders of the system. `herd down` removes llamaherd's units from them. Settings of packages stay, as packages do."""
 OWN_PREFIX = "llamaherd-"
@@ -244,7 +245,7 @@ def service_of(instance: str) -> str:
     return f"llama-{instance}"
 
 
-def beside_of(instance: str) -> str:
+def candidate_service(instance: str) -> str:
     """Return the name of an instance's candidate. No instance's service begins with this name."""
     return f"llamaherd-beside-{instance}"
 

@@ -19,7 +19,7 @@ from llamaherd.render import render
 
 AT = "03:30"
 """The default time of the timer."""
-LOOK = "llamaherd-look"
+DRIFT_UNIT = "llamaherd-look"
 """The name of the timer's units."""
 _BEGINS = "# Written by `herd monitoring timer`."
 
@@ -91,12 +91,12 @@ def timer(inventory: Path | None, at: str, output: Path) -> None:
     with exit_on_error(UNUSABLE):
         monitored_fleet(path)
         herd = _herd()
-    service = render("monitoring/look.service.j2", herd=herd, inventory=path.resolve())
-    units = {f"{LOOK}.service": service, f"{LOOK}.timer": render("monitoring/look.timer.j2", at=at)}
+    service = render("monitoring/drift.service.j2", herd=herd, inventory=path.resolve())
+    units = {f"{DRIFT_UNIT}.service": service, f"{DRIFT_UNIT}.timer": render("monitoring/drift.timer.j2", at=at)}
     _write(output.expanduser(), units, _BEGINS)
     echo(
         "to enable the timer, run:\n"
-        f"  systemctl --user daemon-reload && systemctl --user enable --now {LOOK}.timer\n"
+        f"  systemctl --user daemon-reload && systemctl --user enable --now {DRIFT_UNIT}.timer\n"
         "to run it also while you are not logged in:\n"
         "  loginctl enable-linger",
         err=True,

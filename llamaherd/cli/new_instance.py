@@ -20,12 +20,12 @@ from llamaherd.pipeline.fleet_files import Survey, choose_rigs, survey_fleet
 from llamaherd.pipeline.load import inventory_folder, inventory_path, read_lock
 from llamaherd.pipeline.new_instance import (
     FoundModel,
-    InstanceWish,
+    InstanceOptions,
     NewInstance,
     UnwrittenError,
     declare_instance,
     find_model,
-    other_wishes,
+    other_options,
     parse_source,
     smaller_quants,
 )
@@ -48,10 +48,10 @@ class AddOptions:
     as_json: bool
 
     @property
-    def wish(self) -> InstanceWish:
+    def options(self) -> InstanceOptions:
         """The values that the user sets."""
         on = None if self.on is None else tuple(name.strip() for name in self.on.split(",") if name.strip())
-        return InstanceWish(self.name, self.context, self.port, () if on == ("cpu",) else on)
+        return InstanceOptions(self.name, self.context, self.port, () if on == ("cpu",) else on)
 
 
 def run_add(run: AddOptions) -> None:
@@ -90,7 +90,7 @@ def _best(
     errors: list[UserError | UnwrittenError] = []
     for rig in rigs.values():
         try:
-            made += filter(None, [declare_instance(path, lock, survey, rig, found, run.wish)])
+            made += filter(None, [declare_instance(path, lock, survey, rig, found, run.options)])
         except (UserError, UnwrittenError) as error:
             errors.append(error)
     if errors and len(errors) == len(rigs):
@@ -168,10 +168,10 @@ def _print_unfit(
     """Print what would fit instead, and end the program."""
     ways: dict[str, list[str]] = {}
     for name, rig in rigs.items():
-        given = (path, lock, survey, rig, found, run.wish)
+        given = (path, lock, survey, rig, found, run.options)
         repo = found.keys.get("hf")
         ways[name] = [f"another quant: {repo}:{quant}" for quant in smaller_quants(*given)]
-        ways[name] += other_wishes(*given)
+        ways[name] += other_options(*given)
     if run.as_json:
         rows = [{"rig": name, "fits": False, "would_fit": each} for name, each in ways.items()]
         print_envelope(Envelope(False, rows))

@@ -10,7 +10,7 @@ from llamaherd.cli.common import counted, echo
 from llamaherd.inventory.schema import Fleet
 from llamaherd.lock import Lock
 from llamaherd.lock.newest import Key, Version, newest_versions
-from llamaherd.lock.resolver import Wants, value_places, wanted_by
+from llamaherd.lock.resolver import Requirements, requirements_of, value_places
 from llamaherd.pipeline.fleet_files import Survey, choose_rigs
 from llamaherd.pipeline.load import declared, inventory_path, read_lock
 
@@ -32,22 +32,22 @@ def newest_of_fleet(inventory: Path | None, names: tuple[str, ...]) -> NewestVer
     survey, lock = declared(path), read_lock(path)
     rigs = choose_rigs(survey.fleet, names, path).rigs
     of_rigs = {name: _keys(survey, path, {name}) for name in rigs}
-    wants = _wanted(survey, path, {*rigs})
-    count = len(wants.refs) + len(wants.images) + len(wants.models)
+    required = _wanted(survey, path, {*rigs})
+    count = len(required.refs) + len(required.images) + len(required.models)
     echo(f"--> Querying {counted(count, 'version')}...", err=True)
-    versions = newest_versions(wants, lock)
+    versions = newest_versions(required, lock)
     by_rig = {name: tuple(each for each in versions if each.key in keys) for name, keys in of_rigs.items()}
     return NewestVersions(path, survey, lock, versions, by_rig)
 
 
-def _wanted(survey: Survey, path: Path, names: set[str]) -> Wants:
+def _wanted(survey: Survey, path: Path, names: set[str]) -> Requirements:
     """Return what some rigs need to be locked; the image of the chat page belongs to the first gateway."""
     fleet = Fleet(rigs={name: rig for name, rig in survey.fleet.rigs.items() if name in names})
     gateway = survey.own.gateway if survey.own else None
     own = survey.own if gateway and gateway.on[0] in names else None
-    return wanted_by(fleet, value_places(survey.documents, path), own)
+    return requirements_of(fleet, value_places(survey.documents, path), own)
 
 
 def _keys(survey: Survey, path: Path, names: set[str]) -> set[Key]:
-    wants = _wanted(survey, path, names)
-    return {*wants.refs, *wants.images, *wants.models}
+    required = _wanted(survey, path, names)
+    return {*required.refs, *required.images, *required.models}

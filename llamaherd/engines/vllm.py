@@ -59,9 +59,8 @@ def _share(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Conf
 def _cards(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """Report more processes than GPUs: there is one for each GPU in each stage (config/parallel.py)."""
     tensor, stages = effective.get("--tensor-parallel-size"), effective.get("--pipeline-parallel-size")
-    wanted = effective.number("--tensor-parallel-size", default=1) * effective.number(
-        "--pipeline-parallel-size", default=1
-    )
+    wanted = effective.number("--tensor-parallel-size", default=1)
+    wanted *= effective.number("--pipeline-parallel-size", default=1)
     cards = visible_gpus(effective, around)
     options = tuple(option for option in (tensor, stages) if option)
     if options and cards is not None and cards < wanted and not effective.get("--nnodes", "--headless"):

@@ -11,7 +11,7 @@ from typing import Literal
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.lock import Lock, LockedModel, ModelKey, git_refs, github, hub, registry
 from llamaherd.lock.git_refs import newest_tag, tag_version
-from llamaherd.lock.resolver import WantedName, Wants
+from llamaherd.lock.resolver import Requirement, Requirements
 
 AT_ONCE = 8
 """The queries at the same time. Each has its own limits of time and bytes."""
@@ -43,9 +43,9 @@ class Version:
         return self.names[0]
 
 
-def newest_versions(wants: Wants, lock: Lock) -> tuple[Version, ...]:
+def newest_versions(required: Requirements, lock: Lock) -> tuple[Version, ...]:
     """Return the version of everything that is locked, with the newest one. A failed query is the error of its row."""
-    queries = [*_engine_queries(wants, lock), *_image_queries(wants, lock), *_model_queries(wants, lock)]
+    queries = [*_engine_queries(required, lock), *_image_queries(required, lock), *_model_queries(required, lock)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return tuple(pool.map(_run, queries))
 
@@ -62,17 +62,17 @@ def _run(query: Query) -> Version:
         return replace(locked, error=error.message)
 
 
-def _names(wanted: WantedName, image: str = "") -> tuple[str, ...]:
+def _names(requirement: Requirement, image: str = "") -> tuple[str, ...]:
     """Return the names in the inventory; an image is also named by itself."""
-    return tuple(sorted(wanted.names - {image})) or (image,)
+    return tuple(sorted(requirement.names - {image})) or (image,)
 
 
-def _engine_queries(wants: Wants, lock: Lock) -> Iterator[Query]:
-    for (git, ref), wanted in wants.refs.items():
+def _engine_queries(required: Requirements, lock: Lock) -> Iterator[Query]:
+    for (git, ref), requirement in required.refs.items():
         if commit := lock.commit(git, ref):
-            systems = [system for repository, tag, system in wants.releases if (repository, tag) == (git, ref)]
+            systems = [system for repository, tag, system in required.releases if (repository, tag) == (git, ref)]
             newest = partial(_release, git, systems) if systems else partial(_engine, git, ref, commit)
-            yield Version("engine", _names(wanted), (git, ref), ref), newest
+            yield Version("engine", _names(requirement), (git, ref), ref), newest
 
 
 def _engine(git: str, ref: str, commit: str, locked: Version) -> Version:
@@ -102,11 +102,11 @@ def _moved(locked: Version, old: str, new: str, shown: str) -> Version:
     return replace(locked, newest=shown, newer=old != new)
 
 
-def _image_queries(wants: Wants, lock: Lock) -> Iterator[Query]:
-    for image, wanted in wants.images.items():
+def _image_queries(required: Requirements, lock: Lock) -> Iterator[Query]:
+    for image, requirement in required.images.items():
         if digest := lock.digest(image):
             tag = registry.image_name(image).tag
-            yield Version("image", _names(wanted, image), image, tag), partial(_image, image, digest)
+            yield Version("image", _names(requirement, image), image, tag), partial(_image, image, digest)
 
 
 def _image(image: str, digest: str, locked: Version) -> Version:
@@ -124,10 +124,10 @@ def _shown_digest(digest: str) -> str:
     return digest.removeprefix("sha256:")[:_SHORT]
 
 
-def _model_queries(wants: Wants, lock: Lock) -> Iterator[Query]:
-    for key, wanted in wants.models.items():
+def _model_queries(required: Requirements, lock: Lock) -> Iterator[Query]:
+    for key, requirement in required.models.items():
         if model := lock.find(*key):
-            yield Version("model", _names(wanted), key, model.commit[:_SHORT]), partial(_model, model)
+            yield Version("model", _names(requirement), key, model.commit[:_SHORT]), partial(_model, model)
 
 
 def _model(model: LockedModel, locked: Version) -> Version:

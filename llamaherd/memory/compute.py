@@ -212,10 +212,10 @@ _PROJECTED = 3
 """How often a layer's own inputs are there while they are made (Gemma 4 E4B): measured, docs/gpus.md."""
 
 
-def compute_bytes(laid: Layout) -> dict[int, int]:
+def compute_bytes(layout: Layout) -> dict[int, int]:
     """Return the bytes of the compute buffer on each GPU, and on the host."""
-    found = _Graph(laid, laid.placement, laid.trunk).buffers()
-    found[HOST] += output_bytes(laid.header, laid.placement)
+    found = _Graph(layout, layout.placement, layout.trunk).buffers()
+    found[HOST] += output_bytes(layout.header, layout.placement)
     return found
 
 
@@ -230,20 +230,20 @@ def output_bytes(header: Header, placement: Placement) -> int:
     return (header.vocabulary + width) * placement.tokens * _F32_BYTES
 
 
-def draft_compute_bytes(laid: Layout) -> dict[int, int]:
+def draft_compute_bytes(layout: Layout) -> dict[int, int]:
     """Return the bytes of the drafting context's buffers (speculative.cpp:2599-2650); nothing without a draft."""
-    placement = laid.placement
-    if not placement.mtp or not laid.heads:
+    placement = layout.placement
+    if not placement.mtp or not layout.heads:
         return {}
     types = replace(placement, type_k=placement.draft_type_k, type_v=placement.draft_type_v)
-    return _Graph(laid, replace(types, outputs=placement.parallel), laid.heads).buffers()
+    return _Graph(layout, replace(types, outputs=placement.parallel), layout.heads).buffers()
 
 
 @dataclass(frozen=True)
 class _Graph:
     """What a batch makes of a model's layers, or of its prediction heads."""
 
-    laid: Layout
+    layout: Layout
     placement: Placement
     layers: tuple[Layer, ...]
 
@@ -261,7 +261,7 @@ class _Graph:
     @cached_property
     def embedding(self) -> int:
         """Bytes of a batch's embeddings."""
-        return self.laid.header.number("embedding_length") * self.row
+        return self.layout.header.number("embedding_length") * self.row
 
     @cached_property
     def masks(self) -> int:
@@ -273,7 +273,7 @@ class _Graph:
 
     def logits(self, rows: int) -> int:
         """Return the bytes of this many rows of logits; 0 if the graph computes none."""
-        header = self.laid.header
+        header = self.layout.header
         if header.architecture in WITHOUT_LOGITS:
             return 0
         if self.placement.embeddings and header.architecture in LOGITS_FOR_CHAT:
@@ -283,7 +283,7 @@ class _Graph:
     @cached_property
     def copies(self) -> int:
         """On how many batches GPUs work at once."""
-        piped = self.placement.pipelined and self.placement.offloads_all(self.laid.header.layers)
+        piped = self.placement.pipelined and self.placement.offloads_all(self.layout.header.layers)
         return _COPIES if piped else 1
 
     @cached_property
@@ -303,7 +303,7 @@ class _Graph:
         placement, head = self.placement, any(layer.head for layer in self.layers)
         found: dict[str, int] = {}
         if placement.devices and placement.op_offload and placement.tokens >= _OFFLOADED:
-            for tensor in self.laid.tensors:
+            for tensor in self.layout.tensors:
                 if tensor.moved and tensor.device == HOST and tensor.head == head:
                     found[tensor.name] = max(found.get(tensor.name, 0), tensor.size)
         return found
@@ -312,7 +312,7 @@ class _Graph:
     def _by_device(self) -> dict[int, list[Layer]]:
         found: dict[int, list[Layer]] = {}
         for layer in self.layers:
-            found.setdefault(self.laid.places[layer.index], []).append(layer)
+            found.setdefault(self.layout.places[layer.index], []).append(layer)
         return found
 
     def on(self, device: int) -> list[Layer]:
@@ -325,13 +325,13 @@ class _Graph:
             return size
         if self.placement.does.reserves_all_logits:
             return size + self.embedding
-        looked_up = 1 if self.laid.header.architecture == "bert" else 0  # a position's row (src/models/bert.cpp)
+        looked_up = 1 if self.layout.header.architecture == "bert" else 0  # a position's row (src/models/bert.cpp)
         return size + ((_PIPED_EMBEDDINGS if self.copies > 1 else _EMBEDDINGS) + looked_up) * self.embedding
 
     def _of_gpu(self, device: int) -> int:
-        own, header = self.on(device), self.laid.header
+        own, header = self.on(device), self.layout.header
         fetches = device == self.placement.first_gpu and self.moved > 0
-        if not own and self.laid.places[-1] == device and not fetches:
+        if not own and self.layout.places[-1] == device and not fetches:
             return self.embedding * self.copies + self.logits(self.placement.rows)
         peaks = self._peaks(device)
         if not peaks:
@@ -352,14 +352,14 @@ class _Graph:
     def _borrowed(self, device: int) -> int:
         """Return the bytes of other GPUs' caches: each layer that reads one has a copy of its own."""
         far = (layer.source for layer in self.on(device) if layer.source is not None)
-        return sum(self._cache(self.layers[source]) for source in far if self.laid.places[source] != device)
+        return sum(self._cache(self.layers[source]) for source in far if self.layout.places[source] != device)
 
     def _peaks(self, device: int) -> list[int]:
         """Return the candidates for the most bytes that are alive at once on a device, without inputs."""
         own = _kinds(self._reading(layer) for layer in self.on(device))
         working = self._working(device)
         peaks = [working.peak(layer) for layer in own]
-        if self.laid.places[-1] == device:
+        if self.layout.places[-1] == device:
             peaks.append(self._output(device))
         if device == self.placement.first_gpu and self.moved:
             peaks += [self._fetching(layer) for layer in _kinds(self.layers)]
@@ -375,7 +375,7 @@ class _Graph:
         Of a dense layer, and of experts where each is followed by its biases, there is one copy at a time. What comes
         out of experts lies where a third was, if it is not larger.
         """
-        header, row = self.laid.header, self.row
+        header, row = self.layout.header, self.row
         embedding, used = header.number("embedding_length"), header.number("expert_used_count")
         if not used:
             return self.moved + (3 * embedding + 2 * layer.wide) * row
@@ -389,14 +389,14 @@ class _Graph:
 
     def _working(self, device: int) -> Working:
         experts = self._computes_experts(device) if device != HOST else 0
-        return Working(self.laid.header, self.placement, device, experts)
+        return Working(self.layout.header, self.placement, device, experts)
 
     def _computes_experts(self, device: int) -> int:
         """Return how many of these layers have experts on their device."""
         own = {layer.index for layer in self.on(device)}
         return sum(
             self.placement.override(f"blk.{index}.{group.name}") in (None, device)
-            for group in self.laid.header.tensors
+            for group in self.layout.header.tensors
             if group.name == "ffn_down_exps.weight" and group.layers is not None
             for index in own.intersection(spread(group.layers))
         )
@@ -419,7 +419,7 @@ class _Graph:
         three rows of embeddings less.
         """
         logits = self.logits(self.placement.rows)
-        every = self.placement.embeddings or self.laid.header.architecture in WITHOUT_LOGITS
+        every = self.placement.embeddings or self.layout.header.architecture in WITHOUT_LOGITS
         return (3 if every and device != HOST else 6) * self.embedding + (logits if logits > self.masks else 0)
 
     def _of_ik(self, device: int) -> int:
@@ -427,7 +427,7 @@ class _Graph:
 
         Measured: docs/gpus.md. Matrices are turned into other types in CUDA's own memory.
         """
-        header, row = self.laid.header, self.row
+        header, row = self.layout.header, self.row
         embedding, used = header.number("embedding_length"), header.number("expert_used_count")
         inner = used * header.number("expert_feed_forward_length")
         fetches, fetched, peaks = device == self.placement.first_gpu and self.moved > 0, 0, [0]
@@ -438,15 +438,15 @@ class _Graph:
             peaks.append(self.masks + 2 * self.moved + (3 * embedding + used * embedding + inner) * row)
         if device == self.placement.first_gpu:
             fetched = self._output_in_ram()
-        if fetched or self.laid.places[-1] == device:
+        if fetched or self.layout.places[-1] == device:
             peaks.append(self.logits(self.placement.tokens) + 2 * embedding * row)
         return fetched + max(peaks)
 
     def _output_in_ram(self) -> int:
         """Return the bytes of an output matrix in RAM, which ik_llama.cpp copies to the first GPU for large batches."""
-        if self.laid.places[-1] != HOST or self.placement.tokens < _OFFLOADED:
+        if self.layout.places[-1] != HOST or self.placement.tokens < _OFFLOADED:
             return 0
-        groups = (group for group in self.laid.header.tensors if not group.layers)
+        groups = (group for group in self.layout.header.tensors if not group.layers)
         outside = {group.name: tensor_bytes(group.type, group.shape) for group in groups}
         return outside.get("output.weight", outside.get("token_embd.weight", 0))
 

@@ -88,50 +88,50 @@ def add_memory(one: Use, other: Use) -> Use:
 _F32 = 4
 
 
-def kv_bytes(laid: Layout) -> Counter[int]:
+def kv_bytes(layout: Layout) -> Counter[int]:
     """Return the bytes of the KV cache on each device."""
-    return _kv(laid, laid.trunk, (laid.placement.type_k, laid.placement.type_v))
+    return _kv(layout, layout.trunk, (layout.placement.type_k, layout.placement.type_v))
 
 
-def draft_kv_bytes(laid: Layout) -> Counter[int]:
+def draft_kv_bytes(layout: Layout) -> Counter[int]:
     """Return the bytes of the prediction heads' KV: a separate context with its own types (speculative.cpp:2599-2650).
 
     ik_llama.cpp keeps their KV in the model's context too (llama.cpp:737, 853).
     """
-    placement = laid.placement
+    placement = layout.placement
     if not placement.mtp:
         return Counter()
-    size = _kv(laid, laid.heads, (placement.draft_type_k, placement.draft_type_v))
+    size = _kv(layout, layout.heads, (placement.draft_type_k, placement.draft_type_v))
     if placement.does.heads_also_in_cache:
-        size += _kv(laid, laid.heads, (placement.type_k, placement.type_v))
+        size += _kv(layout, layout.heads, (placement.type_k, placement.type_v))
     return size
 
 
-def state_bytes(laid: Layout) -> tuple[Counter[int], Counter[int]]:
+def state_bytes(layout: Layout) -> tuple[Counter[int], Counter[int]]:
     """Return the bytes of the recurrent state on each device: a copy for each slot, and the copies that a draft needs.
 
     llama-memory-recurrent.cpp:101-103.
     """
-    placement = laid.placement
+    placement = layout.placement
     own: Counter[int] = Counter()
-    for layer in laid.trunk:
+    for layer in layout.trunk:
         if layer.state:
-            device = HOST if placement.no_kv_offload else laid.places[layer.index]
+            device = HOST if placement.no_kv_offload else layout.places[layer.index]
             for part, size in shared_bytes(device, layer.state * _F32 * placement.parallel, placement):
                 own[part] += size
-    keeps = placement.does.copies_state_to_draft and laid.header.architecture in ROLLBACK
+    keeps = placement.does.copies_state_to_draft and layout.header.architecture in ROLLBACK
     more = Counter({part: size * placement.mtp for part, size in own.items()} if keeps else {})
     return own, more
 
 
-def _kv(laid: Layout, which: tuple[Layer, ...], types: tuple[str, str]) -> Counter[int]:
-    placement = laid.placement
+def _kv(layout: Layout, which: tuple[Layer, ...], types: tuple[str, str]) -> Counter[int]:
+    placement = layout.placement
     size: Counter[int] = Counter()
     kept = [layer for layer in which if layer.keys and (layer.cached or placement.does.caches_encoders)]
     # Without flash attention V lies across, and all layers get the widest (llama-kv-cache.cpp:158, 210).
     widest = max((layer.values for layer in kept), default=0)
     for layer in kept:
-        device = HOST if placement.no_kv_offload else laid.places[layer.index]
+        device = HOST if placement.no_kv_offload else layout.places[layer.index]
         values = layer.values if placement.flash_attention else widest
         for part, bytes_ in shared_bytes(
             device, placement.cache_bytes(layer.keys, values, layer.window, types), placement
@@ -180,14 +180,14 @@ def estimate(header: Header, placement: Placement) -> Memory:
     the header below 0 or beyond 32 bits.
     """
     _check(header, placement)
-    laid = lay_out(header, placement)
+    layout = lay_out(header, placement)
     model, heads = Counter[int](), Counter[int]()
-    for tensor in laid.tensors:
+    for tensor in layout.tensors:
         for part, size in shared_bytes(tensor.device, tensor.size, placement):
             (heads if tensor.head else model)[part] += size * tensor.count
-    caches, drafts = kv_bytes(laid), draft_kv_bytes(laid)
-    states, copies = state_bytes(laid)
-    computing, drafting = compute_bytes(laid), draft_compute_bytes(laid)
+    caches, drafts = kv_bytes(layout), draft_kv_bytes(layout)
+    states, copies = state_bytes(layout)
+    computing, drafting = compute_bytes(layout), draft_compute_bytes(layout)
 
     def use(device: int) -> Use:
         return Use(

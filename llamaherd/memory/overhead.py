@@ -275,9 +275,9 @@ def mapped_between(header: Header, placement: Placement) -> int:
         return 0
     if not placement.devices:
         return repacked_bytes(header, placement).originals
-    laid = lay_out(header, placement)
-    here = sum(tensor.count * tensor.size for tensor in laid.tensors if tensor.device == HOST)
-    last = max(_layers_in_ram(header, placement, laid.places), default=-1)
+    layout = lay_out(header, placement)
+    here = sum(tensor.count * tensor.size for tensor in layout.tensors if tensor.device == HOST)
+    last = max(_layers_in_ram(header, placement, layout.places), default=-1)
     if last < 0:
         return 0
     span = 0

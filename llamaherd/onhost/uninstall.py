@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from llamaherd.layout import (
     ACCOUNTS,
-    BESIDE_UNITS,
     BUILDS,
     DRIVER_BEFORE,
     DRIVER_UNDO_UNIT,
@@ -22,6 +21,7 @@ from llamaherd.layout import (
     OURS_ALONE,
     OWN_PREFIX,
     PRESETS,
+    RUNTIME_UNITS,
     SET_ASIDE,
     TIMER_STAMPS,
     TRIALS_GUARD,
@@ -89,7 +89,7 @@ def _units(system: System) -> tuple[str, ...]:
     if not listed.ok and system.entry("/run/systemd/system"):
         raise FailedError("systemd does not respond, so it is unknown which units there are", "see `systemctl status`")
     loaded = [line.split()[0] for line in listed.out.splitlines() if line.split()]
-    names = {*system.names(str(UNITS)), *system.names(str(BESIDE_UNITS)), *loaded}
+    names = {*system.names(str(UNITS)), *system.names(str(RUNTIME_UNITS)), *loaded}
     keeps = {DRIVER_UNDO_UNIT} if system.entry(str(DRIVER_BEFORE)) else set()
     return tuple(sorted(name for name in names - keeps if _UNIT.fullmatch(name)))
 
@@ -208,7 +208,7 @@ class _Removal(Removals):
             if self._system.entry(f"{UNITS}/{unit}"):
                 systemctl(self._system, "-q", "disable", unit)
             # Its own file goes last: the next run finds the rest by it.
-            for path in (f"{TIMER_STAMPS}/stamp-{unit}", f"{BESIDE_UNITS}/{unit}", f"{UNITS}/{unit}"):
+            for path in (f"{TIMER_STAMPS}/stamp-{unit}", f"{RUNTIME_UNITS}/{unit}", f"{UNITS}/{unit}"):
                 self._delete(path)
             systemctl(self._system, "reset-failed", unit)
             self.record(f"unit {unit}")

@@ -35,7 +35,7 @@ from llamaherd.plan import Only, Plan
 from llamaherd.role.role import Role
 
 if TYPE_CHECKING:
-    from llamaherd.lock.resolver import Wants
+    from llamaherd.lock.resolver import Requirements
 
 OnKeyMade = Callable[[ServerKey], None]
 """Is called with each key that was just made."""
@@ -158,18 +158,18 @@ def declared(inventory: Path) -> Survey:
     return surveyed
 
 
-def missing_names(inventory: Path, locked: lock.Lock, names: Collection[str] = ()) -> Wants:
+def missing_names(inventory: Path, locked: lock.Lock, names: Collection[str] = ()) -> Requirements:
     """Return what these rigs, or all, declare and the lock lacks. Raises InventoryError.
 
     Mistakes in the inventory are left out: a rig that cannot be read needs nothing.
     """
-    from llamaherd.lock.resolver import value_places, wanted_by  # late: only `herd up` and `herd lock` need it
+    from llamaherd.lock.resolver import requirements_of, value_places  # late: only `herd up` and `herd lock` need it
 
     read = read_rigs(inventory)
     chosen = {name: rig for name, rig in read.fleet.rigs.items() if not names or name in names}
     own = read.own if read.own and not read.own.on.isdisjoint(chosen) else None
-    wants = wanted_by(Fleet(rigs=chosen), value_places(read.documents, inventory), own)
-    return wants.missing(locked, inventory_folder(inventory).resolve())
+    required = requirements_of(Fleet(rigs=chosen), value_places(read.documents, inventory), own)
+    return required.missing(locked, inventory_folder(inventory).resolve())
 
 
 def rigs(inventory: Path, names: Iterable[str] = (), *, deploying: bool = False) -> Fleet:

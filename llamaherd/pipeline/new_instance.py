@@ -136,7 +136,7 @@ class UnwrittenError(InventoryError):
 
 
 @dataclass(frozen=True)
-class InstanceWish:
+class InstanceOptions:
     """What the user sets: the instance's name, context, port and GPUs; an empty `on` is the CPU."""
 
     name: str | None = None
@@ -168,7 +168,7 @@ class NewInstance:
 
 
 def declare_instance(
-    inventory: Path, lock: Lock, survey: Survey, rig: Rig, found: FoundModel, wish: InstanceWish
+    inventory: Path, lock: Lock, survey: Survey, rig: Rig, found: FoundModel, options: InstanceOptions
 ) -> NewInstance | None:
     """Return the rig's file with an instance of a model, placed where it fits; None if it does not fit.
 
@@ -176,11 +176,11 @@ def declare_instance(
     """
     file = survey.documents[rig.rig].file
     old, locked = text_of(file), found.added_to(lock)
-    name, model = _instance_name(rig, found, wish), _model_name(rig, found)
-    _refuse_unknown_gpus(rig, wish)
+    name, model = _instance_name(rig, found, options), _model_name(rig, found)
+    _refuse_unknown_gpus(rig, options)
     text = old if model in rig.models else text_with_entries(old, file, "models", {model: found.keys})
     base = {"engine": _engine(rig), "model": model, **_task_keys(found.locked.header)}
-    port = {"port": wish.port or free_port(survey, rig)}
+    port = {"port": options.port or free_port(survey, rig)}
 
     def declared(keys: Mapping[str, Any]) -> tuple[str, Survey]:
         new = text_with_entries(text, file, "instances", {name: {**base, **keys, **port}})
@@ -189,7 +189,9 @@ def declare_instance(
     sketch, draft = declared({"context": base.get("batch", 4096)})
     if rig.rig not in draft.facts:
         raise UnwrittenError(draft.findings, {file: sketch})
-    placement = propose_placement(draft.facts[rig.rig], name, context=wish.context or base.get("batch"), on=wish.on)
+    placement = propose_placement(
+        draft.facts[rig.rig], name, context=options.context or base.get("batch"), on=options.on
+    )
     if placement is None:
         return None
     keys = placement.keys
@@ -214,19 +216,19 @@ def _task_keys(header: Header | None) -> dict[str, Any]:
     return {"serve": task, **({} if splits_inputs(header) else {"batch": longest, "ubatch": longest})}
 
 
-def _instance_name(rig: Rig, found: FoundModel, wish: InstanceWish) -> str:
+def _instance_name(rig: Rig, found: FoundModel, options: InstanceOptions) -> str:
     """Return the name of the new instance. Raise UserError for a name that is invalid or taken."""
     taken = {*rig.instances, *rig.servers}
-    if wish.name is None:
+    if options.name is None:
         return free_name(found.name, taken)
-    if not _NAME.fullmatch(wish.name):
+    if not _NAME.fullmatch(options.name):
         raise UserError(
-            f"`{wish.name[:60]}` is no name of an instance",
+            f"`{options.name[:60]}` is no name of an instance",
             "use up to 40 lower-case letters, digits, `.`, `_` and `-`, beginning with a letter or digit",
         )
-    if wish.name in taken:
-        raise UserError(f"{rig.rig} has an instance `{wish.name}`", "take another --name")
-    return wish.name
+    if options.name in taken:
+        raise UserError(f"{rig.rig} has an instance `{options.name}`", "take another --name")
+    return options.name
 
 
 def _model_name(rig: Rig, found: FoundModel) -> str:
@@ -246,9 +248,9 @@ def free_name(name: str, taken: set[str] | Any) -> str:
     return name if name not in taken else next(each for each in tried if each not in taken)
 
 
-def _refuse_unknown_gpus(rig: Rig, wish: InstanceWish) -> None:
+def _refuse_unknown_gpus(rig: Rig, options: InstanceOptions) -> None:
     gpus = rig.gpus.cards if rig.gpus else {}
-    for name in wish.on or ():
+    for name in options.on or ():
         if name not in gpus:
             near = nearest_name(name, gpus)
             known = f"it has {', '.join(f'`{each}`' for each in gpus)}" if gpus else "it has none; use `--on cpu`"
@@ -277,18 +279,18 @@ def free_port(survey: Survey, rig: Rig, further: Collection[int] = ()) -> int:
 
 
 def smaller_quants(
-    inventory: Path, lock: Lock, survey: Survey, rig: Rig, found: FoundModel, wish: InstanceWish
+    inventory: Path, lock: Lock, survey: Survey, rig: Rig, found: FoundModel, options: InstanceOptions
 ) -> Iterator[str]:
     """Yield the largest smaller quant of the same repository that fits. Reads the headers of a few quants at most."""
     if found.others is None:
         return
     gpus = rig.gpus.cards if rig.gpus else {}
-    most = sum(usable_bytes(rig, gpu) for gpu in gpus) if gpus and wish.on != () else rig.host.ram
+    most = sum(usable_bytes(rig, gpu) for gpu in gpus) if gpus and options.on != () else rig.host.ram
     tried = [each for each in found.others.smaller(found.size) if each.size < most]
     for quant in tried[:_MOST_TRIED]:
         with suppress(UserError, InventoryError):
             other = find_quant(found.others, quant, _revision(found))
-            if declare_instance(inventory, lock, survey, rig, other, wish):
+            if declare_instance(inventory, lock, survey, rig, other, options):
                 yield quant.name
                 return
 
@@ -297,20 +299,20 @@ def _revision(found: FoundModel) -> str:
     return found.locked.revision if isinstance(found.locked, LockedModel) else "main"
 
 
-def other_wishes(
-    inventory: Path, lock: Lock, survey: Survey, rig: Rig, found: FoundModel, wish: InstanceWish
+def other_options(
+    inventory: Path, lock: Lock, survey: Survey, rig: Rig, found: FoundModel, options: InstanceOptions
 ) -> Iterator[str]:
     """Yield the options with which the same model fits: a smaller context, other GPUs, the CPU."""
-    wishes = {}
-    if wish.context:
-        wishes["a smaller context"] = replace(wish, context=None)
-    if wish.on:
-        wishes["other GPUs"] = replace(wish, on=None)
-    if wish.on != ():
-        wishes["the CPU, which is slower"] = replace(wish, on=(), context=None)
-    for how, changed in wishes.items():
+    fitting = {}
+    if options.context:
+        fitting["a smaller context"] = replace(options, context=None)
+    if options.on:
+        fitting["other GPUs"] = replace(options, on=None)
+    if options.on != ():
+        fitting["the CPU, which is slower"] = replace(options, on=(), context=None)
+    for how, changed in fitting.items():
         if made := declare_instance(inventory, lock, survey, rig, found, changed):
             context = made.placement.context
-            options = [f"--context {context}"] if wish.context and context != wish.context else []
-            options += ["--on cpu"] if changed.on == () else []
-            yield f"{how}: {' '.join(options) or 'leave out --on'}"
+            flags = [f"--context {context}"] if options.context and context != options.context else []
+            flags += ["--on cpu"] if changed.on == () else []
+            yield f"{how}: {' '.join(flags) or 'leave out --on'}"

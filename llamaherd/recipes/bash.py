@@ -63,13 +63,13 @@ _DOCUMENT = re.compile(r"<<-?\s*['\"\\]?(\w+)")
 
 
 def read_commands(
-    text: Text, known: Mapping[str, str] | None = None, beside: Callable[[str], str] = lambda _: ""
+    text: Text, known: Mapping[str, str] | None = None, sibling: Callable[[str], str] = lambda _: ""
 ) -> Script:
     """Return the commands of a script, in order. `known` are variables that are set outside of it.
 
-    `beside` returns the text of a file in the folder of the script, which it may read by `source`.
+    `sibling` returns the text of a file in the folder of the script, which it may read by `source`.
     """
-    shell = _Shell(text, beside=beside)
+    shell = _Shell(text, sibling=sibling)
     for name, value in (known or {}).items():
         shell.variables[name] = (word_of(placed(value, (1, 1))),)
     shell.read()
@@ -91,7 +91,7 @@ class _EnoughError(Exception):
 
 @dataclass
 class _Shell(Expander):
-    beside: Callable[[str], str] = lambda _: ""
+    sibling: Callable[[str], str] = lambda _: ""
     functions: dict[str, Node] = field(default_factory=dict)
     called: set[str] = field(default_factory=set)
     local: list[str] = field(default_factory=list)
@@ -471,7 +471,7 @@ class _Shell(Expander):
 
     def _source(self, word: Word) -> None:
         """Read what another file sets. Its characters stand where the file is named."""
-        text = self.beside(str(word).rpartition("/")[2])
+        text = self.sibling(str(word).rpartition("/")[2])
         if not text:
             return
         self.sourced += 1

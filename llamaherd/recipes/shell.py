@@ -215,7 +215,7 @@ class Reader:
         """Return the recipe of one command that no shell reads."""
         return Recipe(tuple(self._step(Command(words)))) + self.checked(Command(words), ())
 
-    def beside(self, name: str) -> str:
+    def sibling(self, name: str) -> str:
         """Return the text of a file in the folder of this file; empty if there is none, or for a path."""
         named = re.fullmatch(r"[\w.-]*\w[\w.-]*", name) and name != self.file.name
         return (text_of(self.file.with_name(name)) or "") if named else ""
@@ -230,7 +230,7 @@ class Reader:
             and not _DOCUMENT.search(text.chars)
         ):
             return self._unit(text)
-        script = read_commands(text, known, self.beside)
+        script = read_commands(text, known, self.sibling)
         recipe = Recipe(tuple(self._not_continued(position) for position in script.broken))
         if not self.excerpts:
             recipe += Recipe(tuple(self._unread(position) for position in script.unread))
@@ -386,7 +386,7 @@ class Reader:
         settings = units.unit_environment(unit)
         for named in [*unit.all("EnvironmentFile")][: containers.MOST_FILES]:
             path = unveil(named.text).lstrip("-")
-            written = self.files[path].chars if path in self.files else self.beside(base_name(path))
+            written = self.files[path].chars if path in self.files else self.sibling(base_name(path))
             for name, value in settings_of(written).items():
                 settings[name] = word_of(placed(value, named.at), named.at)
         known = {name: str(word) for name, word in settings.items() if not word.unknown}
@@ -420,7 +420,7 @@ class Reader:
 
     def _script_of_unit(self, words: tuple[Word, ...], known: Mapping[str, str], about_engine: bool) -> Recipe:
         """Return the recipe of a script that a unit starts; a note if it is not in the folder of the unit."""
-        script, at = self.beside(base_name(str(words[0]))), words[0].start
+        script, at = self.sibling(base_name(str(words[0]))), words[0].start
         if script:
             return self.fresh().read(placed(script, at), known)
         if not about_engine or base_name(str(words[0])) in ("llama-swap", "docker", "podman"):

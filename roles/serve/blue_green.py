@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 
 from llamaherd.host.state import HostState
-from llamaherd.layout import BESIDE, BESIDE_UNITS, LIBEXEC, beside_of
+from llamaherd.layout import CANDIDATES, LIBEXEC, RUNTIME_UNITS, candidate_service
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
 from llamaherd.onhost.servers import ServingState
 from llamaherd.plan import RAM, Holds, InstancePlan, Plan, TextFile
@@ -106,7 +106,7 @@ def candidate_spec(server: ServerSpec, port: int) -> ServerSpec:
     was, there = f":{server.endpoint.port}/", f":{port}/"
     return server.model_copy(
         update={
-            "service": beside_of(server.name),
+            "service": candidate_service(server.name),
             "arguments": tuple(_with_port(server.arguments, port)),
             "endpoint": server.endpoint.model_copy(update={"port": port}),
             "health": server.health.model_copy(
@@ -133,9 +133,9 @@ def _candidate_prompt(instance: InstancePlan, port: int) -> dict[str, object]:
 def candidate_files(instance: InstancePlan, server: ServerSpec) -> list[TextFile]:
     """Return the candidate's unit, and its Compose file: gone with the next boot."""
     boxed = instance.backend == "compose"
-    compose_file = BESIDE / f"{instance.name}.yaml"
+    compose_file = CANDIDATES / f"{instance.name}.yaml"
     text = render(
-        "serve/beside.service.j2",
+        "serve/candidate.service.j2",
         s=server,
         unit=Written("" if boxed else render_unit(server, instance.spec).text),
         file=str(compose_file),
@@ -143,7 +143,7 @@ def candidate_files(instance: InstancePlan, server: ServerSpec) -> list[TextFile
         longest=2 * (server.start_seconds + instance.drain) + _SPARE_SECONDS,
         table=server.service,
     )
-    files = [TextFile(path=str(BESIDE_UNITS / f"{server.service}.service"), text=text)]
+    files = [TextFile(path=str(RUNTIME_UNITS / f"{server.service}.service"), text=text)]
     if boxed:
         written = render_project(server, instance.spec, restart="no")
         files.append(written.model_copy(update={"path": str(compose_file)}))

@@ -20,7 +20,7 @@ from llamaherd.gguf.shards import HubPatience
 from llamaherd.inventory.schema import Fleet, Rig
 from llamaherd.inventory.yaml_file import Document, read_yaml
 from llamaherd.lock import Lock, LockedImage, hub
-from llamaherd.lock.resolver import LockOutcome, lock_fleet, lock_missing, value_places, wanted_by
+from llamaherd.lock.resolver import LockOutcome, lock_fleet, lock_missing, requirements_of, value_places
 from tests.lock.test_git_refs import git
 from tests.support import gguf_files
 from tests.support.gguf_files import Weight
@@ -178,7 +178,7 @@ def test_missing_names_are_added_and_no_locked_one_moves(world: World) -> None:
     commit(world.git, "second")
     world.registry.images["vllm/vllm-openai:v1"] = index("moved")
     rigs = [Rig.model_validate(world.rig(name, models=models).data) for name, models in NEW_MODELS.items()]
-    missing = wanted_by(Fleet(rigs={rig.rig: rig for rig in rigs}), lambda *_: Place(world.folder)).missing(
+    missing = requirements_of(Fleet(rigs={rig.rig: rig for rig in rigs}), lambda *_: Place(world.folder)).missing(
         first, world.folder
     )
     assert missing.names == {"small"}

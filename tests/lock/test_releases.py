@@ -14,7 +14,7 @@ from llamaherd.inventory.schema import UPSTREAM, Fleet, Rig
 from llamaherd.lock import Lock, dumps, git_refs, read_lock_file, stale
 from llamaherd.lock.apply import NotLockedError, pinned
 from llamaherd.lock.newest import newest_versions
-from llamaherd.lock.resolver import LockOutcome, lock_fleet, lock_missing, wanted_by
+from llamaherd.lock.resolver import LockOutcome, lock_fleet, lock_missing, requirements_of
 from tests.support.github_server import REPOSITORY, Github
 from tests.support.rigs import COMMIT, changed, cpu_rig, gpu_rig
 
@@ -26,9 +26,9 @@ NOT_VERIFIED = "the attestation of release b11434 was not verified: "
 
 def published(tag: str, *systems: str) -> dict[str, bytes]:
     """Return the files of a release, as llama.cpp names them."""
-    wanted = systems or SYSTEMS
-    names = [f"llama-{tag}-bin-ubuntu-{system}.tar.gz" for system in wanted]
-    names += [f"cudart-llama-{tag}-bin-ubuntu-{system}.tar.gz" for system in wanted if system.startswith("cuda")]
+    requirement = systems or SYSTEMS
+    names = [f"llama-{tag}-bin-ubuntu-{system}.tar.gz" for system in requirement]
+    names += [f"cudart-llama-{tag}-bin-ubuntu-{system}.tar.gz" for system in requirement if system.startswith("cuda")]
     return {name: f"the archive {name}".encode() for name in (*names, f"llama-{tag}-bin-win-cpu-x64.zip")}
 
 
@@ -150,8 +150,8 @@ def test_a_rig_with_other_gpus_must_be_locked_anew() -> None:
     assert "release b11434 of engine `main` for Linux x86-64 with CUDA 13 is not in the lock" in found.message
     with pytest.raises(NotLockedError, match="release b11434 for Linux x86-64 with CUDA 13"):
         pinned(rig, lock)
-    wants = wanted_by(Fleet(rigs={rig.rig: rig}), lambda *_: Place(Path("x.yaml")))
-    both = lock_missing(wants.missing(lock, Path()), lock, lambda _: None, Path()).lock
+    required = requirements_of(Fleet(rigs={rig.rig: rig}), lambda *_: Place(Path("x.yaml")))
+    both = lock_missing(required.missing(lock, Path()), lock, lambda _: None, Path()).lock
     assert [each.system for each in both.releases] == ["cuda-13-x64", "x64"]
 
 
@@ -355,8 +355,8 @@ def test_a_release_that_changes_under_its_tag_is_a_warning(github: Github) -> No
 
 
 def newest(rig: Rig, lock: Lock) -> list[tuple[str, str, str | None, str]]:
-    wants = wanted_by(Fleet(rigs={rig.rig: rig}), lambda *_: Place(Path("x.yaml")))
-    return [(each.locked, each.newest, each.move_to, each.error) for each in newest_versions(wants, lock)]
+    required = requirements_of(Fleet(rigs={rig.rig: rig}), lambda *_: Place(Path("x.yaml")))
+    return [(each.locked, each.newest, each.move_to, each.error) for each in newest_versions(required, lock)]
 
 
 def test_the_newest_release_is_one_that_has_archives_for_the_rig(github: Github) -> None:

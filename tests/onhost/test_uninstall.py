@@ -113,7 +113,7 @@ def units_of(value: object) -> list[str]:
 
 UNIT_NAMES = [
     *dict.fromkeys(value for values in vars(layout).values() for value in units_of(values)),
-    *(f"{each}.service" for each in (layout.beside_of("chat"), layout.trial_service("chat", "A"))),
+    *(f"{each}.service" for each in (layout.candidate_service("chat"), layout.trial_service("chat", "A"))),
     *(f"{each}.timer" for each in (layout.probation_of("chat"), layout.resume_of("chat"))),
 ]
 

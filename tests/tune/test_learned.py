@@ -43,10 +43,10 @@ def test_what_was_found_is_told_with_its_figure_and_where_it_is_from(tmp_path: P
     (found,) = for_model(tmp_path / "results")
     after = search_result(search).after
     assert after
-    assert after.beside
+    assert after.ratio
     first, second, *lines = prior_result_lines(found)
     assert first.startswith(search.head.aim.shown(after.score))
-    assert f"{100 * (after.beside.value - 1):+.1f} %" in first
+    assert f"{100 * (after.ratio.value - 1):+.1f} %" in first
     assert "duo/worker (RTX 3090, 12 cores)" in first
     (file,) = searches(tmp_path / "results", "duo", "worker")
     assert str(file.relative_to(tmp_path)) in second

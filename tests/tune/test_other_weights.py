@@ -57,7 +57,7 @@ class Weighed(Played):
             return super().judge(candidate, precision, seconds)
         assert candidate[MODEL] == precision.model
         self.now += JUDGING
-        said = Judged(kv=precision.kv, model=precision.model, beside=precision.beside, seconds=JUDGING)
+        said = Judged(kv=precision.kv, model=precision.model, beside=precision.reference, seconds=JUDGING)
         if (value := self.divergences.get(precision.model)) is None:
             return said.model_copy(update={"says": "it took too long"})
         quality = Quality(kld=Figure(value=value, error=0.0001), same_top=Figure(value=97.0, error=0.1))
@@ -86,7 +86,7 @@ def test_other_weights_are_proposed_only_within_the_limits(
     found = searched(tmp_path, servers)
     assert found.keys.get(MODEL) == ("coder-q4" if takes else None)
     weights = [each for each in servers.asked if each.model]
-    assert {(each.model, each.beside) for each in weights} == {("coder-q4", "coder-q8")}
+    assert {(each.model, each.reference) for each in weights} == {("coder-q4", "coder-q8")}
     assert len(set(weights)) == len(weights), "each once"
     lines = yaml_lines(search_result(only(tmp_path), start_of(servers.rig)))
     assert ("model: coder-q4" in lines) is takes

@@ -59,9 +59,9 @@ def test_it_comes_to_something_that_is_better(tmp_path: Path) -> None:
     best = tuning.standings()[0]
     assert best.judgement
     assert (best.candidate, best.judgement.verdict) == (chosen, "faster")
-    assert best.beside
-    assert best.beside.low
-    assert best.beside.low < rig.score(chosen) / rig.score(start_of(rig)) * 1.05
+    assert best.ratio
+    assert best.ratio.low
+    assert best.ratio.low < rig.score(chosen) / rig.score(start_of(rig)) * 1.05
     said = result_json(search_result(only(tmp_path)))
     assert said["found"] == found.keys
     assert "threads" in said["changes"]

@@ -157,9 +157,8 @@ def is_placeholder(key: str) -> bool:
 def find_guessed_keys(effective: EffectiveOptions, around: ServerContext) -> Iterator[Conflict]:
     """Report placeholders as the key of a server that other hosts reach."""
     host, option = effective.get("--host"), effective.get("--api-key")
-    everywhere = (
-        not is_local(host.value) if host else effective.catalogue.kind == "vllm"
-    )  # its default is every address
+    # vLLM listens at every address by default.
+    everywhere = not is_local(host.value) if host else effective.catalogue.kind == "vllm"
     reachable = everywhere if around.reachable is None else around.reachable
     keys = option.value if option else effective.environment.get("VLLM_API_KEY", "")
     place = option or host

@@ -101,10 +101,8 @@ def find_short_inputs(effective: EffectiveOptions, around: ServerContext) -> Ite
     """
     option = next((each for each in effective.every(*_EMBEDDING, *_RERANKING) if each.on), None)
     context = effective.number("--ctx-size", default=0)
-    queued, computed = (
-        effective.number("--batch-size", default=BATCH),
-        effective.number("--ubatch-size", default=UBATCH),
-    )
+    queued = effective.number("--batch-size", default=BATCH)
+    computed = effective.number("--ubatch-size", default=UBATCH)
     most = min(queued, computed or queued)
     slots = effective.number("--parallel", default=1)
     longest = context if slots < 1 or effective.is_on("--kv-unified") else context // slots

@@ -190,7 +190,7 @@ def _standings(end: SearchResult) -> Table:
             score_text(end.aim, each),
             optional(each.code),
             optional(each.prefill),
-            ratio_text(each.beside) or NONE,
+            ratio_text(each.ratio) or NONE,
             verdict_text(end.aim, each.judgement) if each.judgement else NONE,
             str(len(each.trials)),
         )

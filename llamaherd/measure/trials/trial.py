@@ -18,7 +18,7 @@ from llamaherd.host.ssh import Forward, RemoteError
 from llamaherd.host.tunnel import free_port
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import LOCAL, Connect
-from llamaherd.layout import BESIDE_UNITS, KEPT, TRIALS_TEXT, trial_service
+from llamaherd.layout import KEPT, RUNTIME_UNITS, TRIALS_TEXT, trial_service
 from llamaherd.measure.bench.job import WorkloadContext
 from llamaherd.measure.bench.workloads import Ladder
 from llamaherd.measure.client.http_client import Answer, Failure, Target
@@ -86,7 +86,7 @@ def program_unit(variant: Variant, runs: Sequence[Sequence[str]], seconds: int) 
 def _unit(variant: Variant, template: str, **values: object) -> TextFile:
     server = variant.instance.server.model_copy(update={"service": variant.service})
     text = render(template, unit=Written(render_unit(server, variant.instance.spec).text), **values)
-    return TextFile(path=str(BESIDE_UNITS / f"{variant.service}.service"), text=text)
+    return TextFile(path=str(RUNTIME_UNITS / f"{variant.service}.service"), text=text)
 
 
 def unit_instances(server: InstancePlan) -> tuple[str, ...]:

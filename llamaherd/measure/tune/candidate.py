@@ -169,17 +169,17 @@ class Precision:
     """The precision of a candidate that is to be judged: of its cache, and of its weights if they are others.
 
     `kv` is empty if the cache is as declared, and of two types. `model` is empty for the declared weights, which are
-    their own reference; `beside` names the reference of other weights.
+    their own reference; `reference` names the reference of other weights.
     """
 
     kv: str
     model: str = ""
-    beside: str = ""
+    reference: str = ""
 
     @property
     def exact(self) -> str:
         """The reference that it is compared with."""
-        return f"model={self.beside} with kv=f16" if self.model else "f16"
+        return f"model={self.reference} with kv=f16" if self.model else "f16"
 
     def __str__(self) -> str:
         words = [f"model={self.model}"] * bool(self.model) + [f"kv={self.kv}"] * bool(self.kv)

@@ -36,7 +36,7 @@ class Standing:
 
     candidate: Candidate
     score: float
-    beside: Ratio | None
+    ratio: Ratio | None
     trials: tuple[TriedCandidate, ...]
     scores: tuple[float, ...] = ()
     """The score of each round."""
@@ -49,7 +49,7 @@ class Standing:
     @property
     def judgement(self) -> Judgement | None:
         """The verdict against the declared keys; None without a comparison."""
-        return judge_ratio(self.beside, MARGIN) if self.beside else None
+        return judge_ratio(self.ratio, MARGIN) if self.ratio else None
 
     @property
     def code(self) -> float | None:
@@ -94,9 +94,9 @@ def standings(search: Search, declared: Candidate) -> list[Standing]:
     found = []
     for candidate, scores in rounds.items():
         blocks = [Block(base[number], score) for number, score in sorted(scores.items()) if number in base]
-        beside = paired_ratio(blocks) if candidate != declared else None
+        ratio = paired_ratio(blocks) if candidate != declared else None
         each_round = tuple(scores.values())
-        found.append(Standing(candidate, fmean(each_round), beside, tuple(trials[candidate]), each_round))
+        found.append(Standing(candidate, fmean(each_round), ratio, tuple(trials[candidate]), each_round))
     return sorted(found, key=lambda each: -each.score)
 
 
@@ -286,13 +286,13 @@ class PowerLevel:
     as_now: bool
     speed: float
     joules: float
-    beside: Ratio | None
+    ratio: Ratio | None
     saves: Ratio | None
 
     @property
     def as_fast(self) -> bool:
         """Return True if it loses less than 1 %, and certainly less than 3 %."""
-        speed = self.beside
+        speed = self.ratio
         return speed is not None and speed.value > 1 - _LOST and speed.low is not None and speed.low > 1 - _SURELY
 
     @property
@@ -369,7 +369,7 @@ def power_rows(end: PowerEnd) -> tuple[tuple[str, ...], ...]:
         (
             f"{each.watts} W{', as now' if each.as_now else ''}{' *' if each.watts == end.proposed else ''}",
             end.aim.speed.shown(each.speed),
-            ratio_text(each.beside),
+            ratio_text(each.ratio),
             f"{each.joules:.3g}",
             ratio_text(each.saves),
         )
@@ -402,7 +402,7 @@ def power_json(end: PowerEnd) -> dict[str, Any]:
                 "as_now": each.as_now,
                 "score": each.speed,
                 "joules": each.joules,
-                "beside": ratio_json(each.beside),
+                "beside": ratio_json(each.ratio),
                 "saves": ratio_json(each.saves),
             }
             for each in end.levels

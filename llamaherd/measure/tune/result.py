@@ -409,7 +409,7 @@ def _standing(each: Standing) -> dict[str, Any]:
         "keys": dict(each.candidate.keys),
         "score": each.score,
         "interval": [found.low, found.high] if found and not found.too_few else None,
-        "beside": ratio_json(each.beside),
+        "beside": ratio_json(each.ratio),
         "verdict": each.judgement.verdict if each.judgement else None,
     }
 
@@ -540,8 +540,8 @@ def prior_result_lines(each: PriorResult) -> Iterator[str]:
     like = each.likeness
     gpus = ", ".join(f"{count} {name}" if count > 1 else name for name, count in _counted(like))
     on = f"{gpus}, {like.cores} cores" if gpus else f"{like.cores} cores"
-    beside = "as declared there" if each.declared else f"{ratio_text(each.standing.beside)} vs declared there"
-    yield f"{each.aim.shown(each.score)} ({each.aim}) on {each.rig}/{each.instance} ({on}): {beside}"
+    ratio = "as declared there" if each.declared else f"{ratio_text(each.standing.ratio)} vs declared there"
+    yield f"{each.aim.shown(each.score)} ({each.aim}) on {each.rig}/{each.instance} ({on}): {ratio}"
     yield f"{like.model}, {like.context} tokens; found by `herd tune` on {each.day}, {each.file}; with"
     yield from (f"  {line}" for line in each.lines)
     if each.cost:
@@ -559,7 +559,7 @@ def prior_result_json(each: PriorResult) -> dict[str, Any]:
         "instance": each.instance,
         "for": each.aim.purpose,
         "score": each.score,
-        "beside": ratio_json(each.standing.beside),
+        "beside": ratio_json(each.standing.ratio),
         "keys": dict(each.standing.candidate.keys),
         "on": each.likeness.model_dump(mode="json"),
         "found": each.day,

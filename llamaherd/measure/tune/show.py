@@ -53,7 +53,7 @@ def _print_standings(end: SearchResult, to: Console) -> None:
         judged = each.judgement
         verdict = f"[{VERDICT_STYLES[judged.verdict]}]{verdict_text(end.aim, judged)}[/]" if judged else ""
         name = printable(changes(each.candidate, end.declared))
-        table.add_row(name, score_text(end.aim, each), *_speeds(each), ratio_text(each.beside), verdict)
+        table.add_row(name, score_text(end.aim, each), *_speeds(each), ratio_text(each.ratio), verdict)
     print_table(table, to)
 
 

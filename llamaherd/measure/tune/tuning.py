@@ -206,14 +206,14 @@ class TuneTarget:
         """Return the reference of a candidate: itself, or the finest weights, as far as they fit on the GPUs."""
         if not precision.model:
             return candidate
-        return self.space.pack(candidate.with_keys({MODEL: precision.beside}))
+        return self.space.pack(candidate.with_keys({MODEL: precision.reference}))
 
     def judge_unit(self, candidate: Candidate, precision: Precision, reading: Reading, seconds: int) -> str:
         """Render the unit that measures the quality of a candidate, in two runs of some seconds. Raise UserError."""
-        variant, beside = self.variant(candidate, None), self._exact(candidate, precision)
-        if beside is None:
-            raise UserError(f"the reference `{precision.beside}` does not fit into memory", "name a smaller one")
-        exact = self.variant(beside, None) if precision.model else variant
+        variant, reference = self.variant(candidate, None), self._exact(candidate, precision)
+        if reference is None:
+            raise UserError(f"the reference `{precision.reference}` does not fit into memory", "name a smaller one")
+        exact = self.variant(reference, None) if precision.model else variant
         self._require_one_vocabulary(precision)
         engine = self.rig.engines[variant.instance.engine]
         flags, tool, server = flags_of(engine), TRAITS[engine.kind].divergence, variant.instance.server
@@ -241,9 +241,9 @@ class TuneTarget:
         return Judged.model_validate({**dict(found), **asdict(precision)})
 
     def _require_one_vocabulary(self, precision: Precision) -> None:
-        other, finest = (self.known.headers.get(each) for each in (precision.model, precision.beside))
+        other, finest = (self.known.headers.get(each) for each in (precision.model, precision.reference))
         if other and finest and other.vocabulary != finest.vocabulary:
-            many = f"{other.vocabulary:,} kinds of tokens, and `{precision.beside}` has {finest.vocabulary:,}"
+            many = f"{other.vocabulary:,} kinds of tokens, and `{precision.reference}` has {finest.vocabulary:,}"
             raise UserError(f"`{precision.model}` has {many}: they are two models", "leave it out of `models`")
 
 
@@ -554,7 +554,7 @@ class Tuning:
     def _undecided(self) -> Sequence[Candidate]:
         """Return the declared keys and the best candidate, if its lead exceeds the margin and is inconclusive."""
         best = next((each for each in self.standings() if each.candidate != self.start), None)
-        if best is None or best.beside is None or best.beside.value < 1 + MARGIN:
+        if best is None or best.ratio is None or best.ratio.value < 1 + MARGIN:
             return []
         known = best.judgement is not None and best.judgement.verdict != "not known yet"
         return [] if known else [self.start, best.candidate]

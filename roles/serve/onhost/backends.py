@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 
-from llamaherd.layout import COMPOSE_LOG, GPU_CHECK, PROJECTS, STARTED, UNITS, beside_of
+from llamaherd.layout import COMPOSE_LOG, GPU_CHECK, PROJECTS, STARTED, UNITS, candidate_service
 from llamaherd.onhost.clients import docker, systemctl, unit_properties
 from llamaherd.onhost.services import last_lines, spec_of
 from llamaherd.onhost.system import TIMED_OUT, FailedError, System
@@ -259,7 +259,7 @@ def start_version(system: System, service: str, version: Version) -> bool:
 def forget(system: System, server: Server | RemovalInput, *, unit: bool, container: bool) -> bool:
     """Stop a server and remove its unit, its container, or both. Return False where its account is still in use."""
     name, service, user = server.name, server.service, server.user
-    systemctl(system, "stop", f"{beside_of(name)}.service", seconds=_STOP_SPARE)
+    systemctl(system, "stop", f"{candidate_service(name)}.service", seconds=_STOP_SPARE)
     if unit:
         systemctl(system, "disable", "-q", "--now", f"{service}.service", seconds=_STOP_SPARE)
         # The unit's file goes after its user: as long as it is there, the next run knows that this one did not end.

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 
-from llamaherd.layout import BESIDE, BESIDE_UNITS
+from llamaherd.layout import CANDIDATES, RUNTIME_UNITS
 from llamaherd.onhost.clients import docker, pull_image, systemctl
 from llamaherd.onhost.reporting import LINES, find_reason
 from llamaherd.onhost.system import NOT_STARTED, TIMED_OUT, FailedError, System
@@ -165,7 +165,7 @@ class Candidate:
 
     def exists(self) -> bool:
         """Return whether there is one, of this run or of one that was cut off."""
-        return self._system.entry(f"{BESIDE_UNITS}/{self._unit}") is not None
+        return self._system.entry(f"{RUNTIME_UNITS}/{self._unit}") is not None
 
     def start(self) -> None:
         """Start and prove one, where there is room for both. Raise FailedError where it fails: nothing was stopped."""
@@ -255,8 +255,8 @@ class Candidate:
         # Its unit does so as well, but what a unit does at its end has no longer than its stop may take.
         self._tools.lead_back(server.candidate, system, end=True)
         with suppress(OSError):
-            system.remove(f"{BESIDE_UNITS}/{self._unit}")
-            system.remove(f"{BESIDE}/{server.name}.yaml")
+            system.remove(f"{RUNTIME_UNITS}/{self._unit}")
+            system.remove(f"{CANDIDATES}/{server.name}.yaml")
             system.remove(f"/run/llamaherd/started/{server.candidate}")
         systemctl(system, "daemon-reload")
         systemctl(system, "reset-failed", self._unit)

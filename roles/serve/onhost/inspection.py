@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 
-from llamaherd.layout import BESIDE_UNITS, EXCHANGE, KEPT, KEYS, PAUSED, PROJECTS, REFUSED, UNITS
+from llamaherd.layout import EXCHANGE, KEPT, KEYS, PAUSED, PROJECTS, REFUSED, RUNTIME_UNITS, UNITS
 from llamaherd.onhost.clients import query_docker, query_systemctl
 from llamaherd.onhost.files import as_text, resolve
 from llamaherd.onhost.server_control import left_of
@@ -222,7 +222,7 @@ def _records(system: System) -> Iterator[tuple[str, ServingState]]:
     """Yield what runs have recorded of servers, by service."""
     refused = {name: _refused(system.read(f"{REFUSED}/{name}") or "") for name in _named(str(REFUSED), "file", system)}
     beside = {
-        f"llama-{found[1]}" for each in system.names(str(BESIDE_UNITS)) if (found := _CANDIDATE_UNIT.fullmatch(each))
+        f"llama-{found[1]}" for each in system.names(str(RUNTIME_UNITS)) if (found := _CANDIDATE_UNIT.fullmatch(each))
     }
     kept = {*_named(str(KEPT), "folder", system)}
     paused = {*_named(str(PAUSED), "folder", system)}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from llamaherd.layout import KEPT, PROJECTS, REFUSED, UNITS, beside_of, probation_of
+from llamaherd.layout import KEPT, PROJECTS, REFUSED, UNITS, candidate_service, probation_of
 from llamaherd.onhost.files import WrittenFile
 from llamaherd.onhost.servers import ContainerState, Holder, NeededGpu, ServingState, UnitState
 
@@ -73,7 +73,7 @@ class Server:
     @property
     def candidate(self) -> str:
         """Return the name of a second server that runs side by side with it."""
-        return beside_of(self.name)
+        return candidate_service(self.name)
 
     @property
     def probation_unit(self) -> str:

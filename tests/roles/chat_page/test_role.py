@@ -23,7 +23,7 @@ from llamaherd.inventory.schema import Fleet, Rig
 from llamaherd.layout import CHAT_USER
 from llamaherd.lock import Lock, LockedImage
 from llamaherd.lock.apply import NotLockedError
-from llamaherd.lock.resolver import wanted_by
+from llamaherd.lock.resolver import requirements_of
 from llamaherd.onhost.document import Secret
 from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import Plan
@@ -181,7 +181,7 @@ def test_docker_is_brought_for_it_alone(rig: Rig) -> None:
 
 def test_a_tag_is_locked_as_other_images_are(rig: Rig) -> None:
     fleet = fleet_of(FLEET)
-    wants = wanted_by(Fleet(rigs={"box": rig}), lambda *_: Place(Path("x")), fleet)
+    wants = requirements_of(Fleet(rigs={"box": rig}), lambda *_: Place(Path("x")), fleet)
     assert wants.images[TAG].names == {"chat", TAG}
     with pytest.raises(NotLockedError, match=re.escape(f"the image of the chat page ({TAG})")):
         plan(rig, Lock(), {"box": rig}, fleet=fleet)
@@ -189,7 +189,7 @@ def test_a_tag_is_locked_as_other_images_are(rig: Rig) -> None:
     assert pinned
     assert pinned.image == f"registry.example/open-webui@sha256:{DIGEST}"
     by_digest = fleet_of(FLEET.replace(TAG, f"a@sha256:{DIGEST}"))
-    assert not wanted_by(Fleet(rigs={"box": rig}), lambda *_: Place(Path("x")), by_digest).images
+    assert not requirements_of(Fleet(rigs={"box": rig}), lambda *_: Place(Path("x")), by_digest).images
 
 
 @pytest.mark.parametrize("safe", [False, True], ids=["in the clear", "with a CA"])

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from llamaherd.host.state import HostState
-from llamaherd.layout import beside_of
+from llamaherd.layout import candidate_service
 from llamaherd.memory.instances import SYSTEM_RAM
 from llamaherd.onhost.servers import ContainerState, ServingState, UnitState
 from llamaherd.plan import Estimate, Holds, InstancePlan, Plan
@@ -99,7 +99,7 @@ def test_it_differs_by_its_name_and_its_port_alone(like: InstancePlan) -> None:
     server = candidate_spec(like.server, 61000)
     text, other = (BACKENDS[like.backend](each, like.spec).text for each in (like.server, server))
     was = str(like.endpoint.port)
-    assert other.replace("61000", was).replace(beside_of(like.name), like.service) == text
+    assert other.replace("61000", was).replace(candidate_service(like.name), like.service) == text
     assert was not in other
 
 
