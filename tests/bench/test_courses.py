@@ -61,7 +61,7 @@ def test_a_host_that_is_lost_ends_it(stand: Stands, monkeypatch: pytest.MonkeyPa
         raise RemoteError("the connection to the host is gone", "see the host")
 
     at = stand(Walk())
-    monkeypatch.setattr(at.meter, "look", lost)
+    monkeypatch.setattr(at.meter, "snapshot", lost)
     with pytest.raises(UserError, match="the connection to the host is gone; the measurements so far are kept in "):
         at.session.run_workload(Walk(), SERVED)
     assert runs_on_disk(at) == 3

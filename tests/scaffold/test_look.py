@@ -324,7 +324,7 @@ def test_a_host_is_inspected(monkeypatch: pytest.MonkeyPatch, host: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("look", "words"),
+    ("snapshot", "words"),
     [
         (replace(FoundHost(), os="fedora-44"), "runs fedora-44"),
         (replace(FoundHost(), os="arch"), "runs arch, which llamaherd cannot provision"),
