@@ -159,6 +159,8 @@ _OPTIONAL = ("port",)
 _LEAST = 6
 """The fewest cells that a column keeps when it is cut."""
 _GAP = 2
+_MOST_FOLDED = 4
+"""The most lines of a sentence in a table."""
 
 
 def status_lines(now: FleetSnapshot, width: int | None, paint: Paint) -> Iterator[str]:
@@ -186,14 +188,26 @@ def table_lines(table: Table, width: int | None, paint: Paint, optional: Sequenc
     kept = [at for at, _ in enumerate(table.headings) if any(row[at] not in (NONE, "") for row in rows[1:])]
     widths = _widths(table.headings, rows, kept, width, optional)
     first = ""
+    *_, last = widths
     for number, row in enumerate(rows):
         again = number > 1 and row[0] == first
         first = row[0]
-        cells = [("" if again and at == 0 else row[at], wide) for at, wide in widths.items()]
+        sentence, *more = _folded(row[last], widths[last]) if table.prose and width else [row[last]]
+        cells = [
+            ("" if again and at == 0 else sentence if at == last else row[at], wide) for at, wide in widths.items()
+        ]
         texts = [_padded(_cut(text, wide), wide) for text, wide in cells]
         painted = [paint(text, COLOURS[text.strip()]) if text.strip() in COLOURS else text for text in texts]
         line = (" " * _GAP).join(painted).rstrip()
         yield paint(line, "bold") if number == 0 else line
+        indent = sum(wide + _GAP for at, wide in widths.items() if at != last)
+        yield from (" " * indent + _cut(text, widths[last]) for text in more)
+
+
+def _folded(sentence: str, width: int) -> list[str]:
+    """Return the lines of a table's sentence. The last of `_MOST_FOLDED` lines contains the rest, to be cut."""
+    lines = wrap(sentence, width) or [""]
+    return [*lines[: _MOST_FOLDED - 1], " ".join(lines[_MOST_FOLDED - 1 :])] if len(lines) > _MOST_FOLDED else lines
 
 
 def _widths(

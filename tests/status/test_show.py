@@ -57,6 +57,23 @@ def test_eighty_columns_keep_what_tells_most() -> None:
     assert "port" not in lines(status(DUO), 80)[3], "the port leaves before a name is cut"
 
 
+def test_why_a_change_failed_is_folded() -> None:
+    """Into four lines at most."""
+    change = LastChange(14, "2026-11-24 10:00:00 UTC", "ann", ("restart chat",), ("chat did not start in 300 s: " * 3,))
+    found = lines(status(replace(DUO, change=change)), 80)
+    at = next(number for number, line in enumerate(found) if line.startswith("duo  14"))
+    assert found[at : at + 4] == [
+        "duo  14      2026-11-24 10:00:00 UTC  ann  failed: chat did not start in 300 s:",
+        f"{' ' * 43}chat did not start in 300 s: chat did",
+        f"{' ' * 43}not start in 300 s:",
+        "",
+    ]
+    longer = replace(change, failed=("chat did not start in 300 s: " * 30,))
+    found = lines(status(replace(DUO, change=longer)), 80)
+    assert found[at + 3].endswith("…")
+    assert found[at + 4] == ""
+
+
 def test_a_problem_is_folded_and_never_cut() -> None:
     long = replace(DUO, problems=("code is down: " + "why " * 40 + "; see `journalctl -u llama-code` there",))
     found = lines(status(long), 60)
