@@ -18,7 +18,7 @@ NAMES = ("chat", "drafter", "ik-chat", "talk")
 PLAIN = "{% for m in messages %}{{ m.content }}{% endfor %}"
 """A chat template: this model completes text, and returns markers of other templates."""
 BIG = {"context": 32768, "kv": "f32", "extra_args": ["--cache-ram", "256", "--swa-full", "--chat-template", PLAIN]}
-"""1.3 GB of RAM, of which the rig has room for one."""
+"""1.8 GB of RAM, of which the rig has room for one."""
 
 
 def swap(rig: Declared, one: str, other: str, *keys: str) -> None:
@@ -55,17 +55,17 @@ def models(rig: Declared) -> None:
 
 
 def chat_is_big(rig: Declared) -> None:
-    rig["host"]["ram"] = "3GB"
+    rig["host"]["ram"] = "3300MB"
     rig["instances"]["chat"] |= BIG
 
 
 def room(rig: Declared) -> None:
-    rig["host"]["ram"] = "3GB"
+    rig["host"]["ram"] = "3300MB"
     rig["instances"]["ik-chat"] |= BIG
 
 
 def room_for_a_new_one(rig: Declared) -> None:
-    rig["host"]["ram"] = "3GB"
+    rig["host"]["ram"] = "3300MB"
     rig["instances"]["talk"] = rig["instances"]["ik-chat"] | BIG | {"port": 8085}
 
 
