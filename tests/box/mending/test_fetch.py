@@ -16,12 +16,13 @@ from tests.support.hub_server import Request
 LITTLE = 1_000_000
 """Bytes on their way when a line is cut: what two sockets hold."""
 
-# The program that awaits a fetch: the last one that held its lock, once it has let go of it to watch.
+# The program that waits for a fetch: the last one that held its lock, and still runs three seconds after it has let go
+# of it. The one that only begins the fetch has ended by then.
 LOOKING_ON = """
 for attempt in $(seq 600); do
     by=$(sed -n 's/^process \\([0-9]*\\) .*/\\1/p' /run/llamaherd/locks/fetch 2>/dev/null)
     [ "$by" ] && [ "$(systemctl is-active llamaherd-fetch)" = active ] &&
-        flock -n /run/llamaherd/locks/fetch true && break
+        flock -n /run/llamaherd/locks/fetch true && sleep 3 && kill -0 "$by" 2>/dev/null && break
     sleep 0.1
 done
 echo "$by"
