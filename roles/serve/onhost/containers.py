@@ -37,11 +37,15 @@ _LABEL = "llamaherd.spec"
 _FILTERS = quote(json.dumps({"label": [_LABEL]}, separators=(",", ":")))
 
 _FORMAT = (
-    '{"Id":{{json .Id}},"Name":{{json .Name}},"Image":{{json .Image}},"State":{"Status":{{json .State.Status}},'
+    '{"Id":{{json .ID}},"Name":{{json .Name}},"Image":{{json .Image}},"State":{"Status":{{json .State.Status}},'
     '"Pid":{{json .State.Pid}},"Health":{{with .State.Health}}{{json .Status}}{{else}}""{{end}}},'
     '"Labels":{{json .Config.Labels}},"HostConfig":{{json .HostConfig}}}'
 )
-"""A line of JSON for each container. All that Docker has of one includes the output of its probes, without a bound."""
+"""A line of JSON for each container. All that Docker has of one includes the output of its probes, without a bound.
+
+The names are those of the client's own types, such as `ID`. With a name of the JSON, such as `Id`, the client fills the
+template from the JSON, where a container that never ran has no `Health`: it would print an error instead of its line.
+"""
 
 _AT_ONCE = 8
 

@@ -22,7 +22,6 @@ def _nothing_is_left_to_do(converged: Bench) -> Iterator[None]:
     assert ended.changes == 0, ended.output
 
 
-@pytest.mark.rare
 def test_a_container_that_never_ran_is_seen_and_removed(converged: Bench) -> None:
     """A run that was killed may leave one: it has no health yet, and must not hide the others."""
     before = converged.running()
