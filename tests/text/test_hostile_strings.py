@@ -220,7 +220,9 @@ def judge(declared: dict[str, Any], text: str) -> str:
         assert all(each.arguments == meant for each, meant in read_by_engines(given, instance))
         arguments, environment = read_back(instance)
         assert arguments == list(instance.server.arguments)
-        assert environment.items() >= rig.instances[instance.name].environment.items()
+        # A group's server has the group's name, and serves its members.
+        for name in [each.name for each in instance.members] or [instance.name]:
+            assert environment.items() >= rig.instances[name].environment.items()
     return "accepted"
 
 
