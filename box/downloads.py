@@ -18,7 +18,7 @@ from pathlib import Path
 from box.alone import alone
 from box.errors import BoxError, ending
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ GEMMA = SplitModel(
 )
 
 
-def fetch(artifact: Artifact, folder: Path, report: Say = print) -> Path:
+def fetch(artifact: Artifact, folder: Path, report: Report = print) -> Path:
     """The artifact's file in `folder`: fetched when it is not there, or not what it should be."""
     with alone(folder / ".lock"):
         return _fetch(artifact, folder, report)
@@ -105,7 +105,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _fetch(artifact: Artifact, folder: Path, report: Say) -> Path:
+def _fetch(artifact: Artifact, folder: Path, report: Report) -> Path:
     path = folder / artifact.file
     if path.exists():
         if sha256_of(path) == artifact.sha256:

@@ -22,7 +22,7 @@ from box.alone import alone
 from box.errors import BoxError, ending
 from box.inside import File, put_files, run_inside
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 USER, USER_ID = "owner", 1000
 BOOT_SECONDS = 60
@@ -78,7 +78,7 @@ class BoxHost:
             f"{self.packages or self.caches}-apt": "/var/cache/apt/archives",
         }
 
-    def up(self, report: Say = print) -> None:
+    def up(self, report: Report = print) -> None:
         """Make the host, or start the one that is there; returns when systemd and sshd are ready."""
         self._keys()
         with alone(self.folder.parent / "image.lock"):
@@ -111,7 +111,7 @@ class BoxHost:
         """How often it has come back after a reboot from inside, since it was made."""
         return int(self._there().attrs["RestartCount"])
 
-    def down(self, *, caches: bool = False, report: Say = print) -> None:
+    def down(self, *, caches: bool = False, report: Report = print) -> None:
         """Remove the host and its data; with `caches`, also what would make the next one fast."""
         if (container := self._container()) is not None:
             report(f"removing the host {self.name}")

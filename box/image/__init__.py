@@ -17,7 +17,7 @@ from requests.exceptions import RequestException
 
 from box.errors import BoxError, ending
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 RECIPE = "llamaherd.recipe"  # the label that says what the image was made from
 
@@ -46,7 +46,7 @@ class Debian(NamedTuple):
 BOOKWORM, TRIXIE = Debian("bookworm", "12"), Debian("trixie", "13")
 
 
-def ensure(client: DockerClient, debian: Debian, report: Say) -> str:
+def ensure(client: DockerClient, debian: Debian, report: Report) -> str:
     """The id of a release's image, made first when there is none or its recipe has changed."""
     sources = mirror_sources(debian)
     files = _context(sources)
@@ -81,7 +81,7 @@ def ensure(client: DockerClient, debian: Debian, report: Say) -> str:
     return str(image.id)
 
 
-def remove(client: DockerClient, debian: Debian, report: Say) -> None:
+def remove(client: DockerClient, debian: Debian, report: Report) -> None:
     """Remove a release's image and its base, unless another box stands on them."""
     for tag in (debian.image, debian.base):
         try:
@@ -119,7 +119,7 @@ def mirror_sources(debian: Debian) -> list[str]:
     return [f"deb {uri} {suite} main" for suite, uri in found.items()] if debian.codename in found else []
 
 
-def _ensure_base(client: DockerClient, debian: Debian, sources: list[str], report: Say) -> None:
+def _ensure_base(client: DockerClient, debian: Debian, sources: list[str], report: Report) -> None:
     """A plain Debian under our own tag: pulled, or made from the mirror."""
     try:
         client.images.get(debian.base)
@@ -138,7 +138,7 @@ def _ensure_base(client: DockerClient, debian: Debian, sources: list[str], repor
         hasty.close()
 
 
-def _bootstrap(client: DockerClient, debian: Debian, sources: list[str], report: Say) -> None:
+def _bootstrap(client: DockerClient, debian: Debian, sources: list[str], report: Report) -> None:
     """Make the base with mmdebstrap, which needs only a Debian mirror."""
     report("no image registry answers: making the base image from a Debian mirror with mmdebstrap (about 20 s)")
     keyring = [f"--keyring={KEYRING}"] if KEYRING.exists() else []

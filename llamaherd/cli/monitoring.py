@@ -20,7 +20,7 @@ from llamaherd.render import render
 AT = "03:30"
 """The default time of the timer."""
 DRIFT_UNIT = "llamaherd-look"
-"""The name of the timer's units."""
+"""The name of the timer's units. It stays: users have enabled a timer of this name."""
 _BEGINS = "# Written by `herd monitoring timer`."
 
 

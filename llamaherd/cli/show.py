@@ -58,10 +58,10 @@ def show(inventory: Path | None, rigs: tuple[str, ...], ask: bool, as_json: bool
     else:
         roles = roles_or_exit(inventory)
         for name, (rig, each) in planned.items():
-            engine = estimates.get(name)
-            echo(summarize_plan(rig, each, roles, engine), fit=True)
+            by_engines = estimates.get(name)
+            echo(summarize_plan(rig, each, roles, by_engines), fit=True)
             if verbose:
-                echo(show_plan(each, roles, engine))
+                echo(show_plan(each, roles, by_engines))
     if unreached:
         sys.exit(FAILED)
 

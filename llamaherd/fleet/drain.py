@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +15,7 @@ from llamaherd.inventory.schema import Rig
 from llamaherd.onhost.gateway import DrainState
 from llamaherd.pipeline.fleet_files import survey_fleet_file
 from llamaherd.plan import InstancePlan, Plan
-
-Report = Callable[[str], None]
+from llamaherd.role.changes import Report
 
 DRAIN_SECONDS = 900
 """Seconds after which hosts of gateways undo a drain, even if the measuring run has ended: the run renews it."""

@@ -29,6 +29,7 @@ from llamaherd.onhost.gateway import (
 from llamaherd.onhost.server_control import Pauses
 from llamaherd.onhost.verbs import NoInput
 from llamaherd.pipeline.fleet_files import FLEET, survey_fleet
+from llamaherd.role.changes import Report
 
 
 @dataclass(frozen=True)
@@ -187,8 +188,6 @@ WAKE_SECONDS = 180
 """The longest wait for a rig: one that was off boots, and checks its memory before."""
 _PAUSE_SECONDS = 3.0
 _PROBE_SECONDS = 30
-
-Report = Callable[[str], None]
 
 
 def wake_rigs(

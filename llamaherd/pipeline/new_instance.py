@@ -303,14 +303,14 @@ def other_options(
     inventory: Path, lock: Lock, survey: Survey, rig: Rig, found: FoundModel, options: InstanceOptions
 ) -> Iterator[str]:
     """Yield the options with which the same model fits: a smaller context, other GPUs, the CPU."""
-    fitting = {}
+    attempts = {}
     if options.context:
-        fitting["a smaller context"] = replace(options, context=None)
+        attempts["a smaller context"] = replace(options, context=None)
     if options.on:
-        fitting["other GPUs"] = replace(options, on=None)
+        attempts["other GPUs"] = replace(options, on=None)
     if options.on != ():
-        fitting["the CPU, which is slower"] = replace(options, on=(), context=None)
-    for how, changed in fitting.items():
+        attempts["the CPU, which is slower"] = replace(options, on=(), context=None)
+    for how, changed in attempts.items():
         if made := declare_instance(inventory, lock, survey, rig, found, changed):
             context = made.placement.context
             flags = [f"--context {context}"] if options.context and context != options.context else []

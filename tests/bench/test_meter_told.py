@@ -15,10 +15,10 @@ from tests.bench.meter_lines import NEW, OLD, count, figures, gpu, hello, line, 
 
 
 def test_a_gpu_is_what_nvidia_smi_says_of_it() -> None:
-    told = readings(gpu(101), gpu(101, NEW, watts="[N/A]", sm_mhz="[Unknown Error]", reasons="[N/A]", limit="[N/A]"))
-    assert told.gpus[OLD] == [GpuSample(101, 300, 299, 350, 60, 1800, 20480 << 20, 4, 16, 0)]
-    assert told.gpus[NEW] == [GpuSample(101, None, 299, None, 60, None, 20480 << 20, 4, 16, None)]
-    assert told.facts == {
+    found = readings(gpu(101), gpu(101, NEW, watts="[N/A]", sm_mhz="[Unknown Error]", reasons="[N/A]", limit="[N/A]"))
+    assert found.gpus[OLD] == [GpuSample(101, 300, 299, 350, 60, 1800, 20480 << 20, 4, 16, 0)]
+    assert found.gpus[NEW] == [GpuSample(101, None, 299, None, 60, None, 20480 << 20, 4, 16, None)]
+    assert found.facts == {
         OLD: GpuFacts(
             OLD,
             "NVIDIA RTX, of 3090",
@@ -47,18 +47,18 @@ def test_a_gpu_is_what_nvidia_smi_says_of_it() -> None:
 
 
 def test_a_field_that_the_driver_does_not_know_is_not_told() -> None:
-    told = readings(line("gpu", 101, csv=f"{OLD}, 0x0000000000000024"), fields=("uuid", "reasons"))
-    assert told.gpus[OLD] == [GpuSample(101, None, None, None, None, None, None, None, None, 0x24)]
+    found = readings(line("gpu", 101, csv=f"{OLD}, 0x0000000000000024"), fields=("uuid", "reasons"))
+    assert found.gpus[OLD] == [GpuSample(101, None, None, None, None, None, None, None, None, 0x24)]
 
 
 def test_everything_is_kept_by_its_kind() -> None:
-    told = readings(count(101, {OLD: 5}, mark="a"), figures(101), seen(102), line("bye", 103, why="nobody", own=9))
-    kinds = (told.counters, told.figures, told.snapshots)
+    found = readings(count(101, {OLD: 5}, mark="a"), figures(101), seen(102), line("bye", 103, why="nobody", own=9))
+    kinds = (found.counters, found.figures, found.snapshots)
     assert [len(kind) for kind in kinds] == [1, 1, 1]
-    assert told.counters[0].mark == "a"
-    assert told.bye is not None
-    assert told.hello is not None
-    assert told.hello.server.process == "77@5"
+    assert found.counters[0].mark == "a"
+    assert found.bye is not None
+    assert found.hello is not None
+    assert found.hello.server.process == "77@5"
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_what_is_said_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_more_gpus_are_kept_than_there_can_be() -> None:
-    told = readings([gpu(101, f"GPU-{number}") for number in range(16)])
+    found = readings([gpu(101, f"GPU-{number}") for number in range(16)])
     with pytest.raises(UnexpectedLineError):
-        told.take(gpu(102, "GPU-16"))
+        found.take(gpu(102, "GPU-16"))
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=9))

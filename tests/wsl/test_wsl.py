@@ -245,10 +245,10 @@ def test_a_virgin_windows_gets_all_and_a_second_run_changes_nothing(machine: Mac
 
 def test_what_is_left_for_people_is_told_until_it_is_done(machine: Machine) -> None:
     virgin = machine.snapshot()
-    told = wsl_notes(PLAN, virgin)
+    notes = wsl_notes(PLAN, virgin)
     machine.converge(seen=virgin)
-    assert wsl_notes(PLAN, machine.snapshot()) == told
-    restart, *commands = told
+    assert wsl_notes(PLAN, machine.snapshot()) == notes
+    restart, *commands = notes
     assert restart.startswith("/mnt/c/Users/tom/.wslconfig is newer than the virtual machine that runs")
     assert "`wsl --shutdown` in Windows" in restart
     assert [command.rsplit(": ", 1)[1] for command in commands] == [

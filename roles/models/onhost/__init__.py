@@ -105,7 +105,7 @@ class JoinInput:
 
 def begin(given: FetchInput, system: System) -> None:
     """Begin to fetch, or join the fetch that does. One of something else is ended, and what it has is kept."""
-    with _locked(system):
+    with _locked(system, "beginning to fetch"):
         if _all_here(given, system):
             return
         if unit_runs(system, FETCH_UNIT):
@@ -137,7 +137,7 @@ def wait(given: FetchInput, system: System) -> None:
 
 def _must_wait(given: FetchInput, system: System) -> bool:
     """Return whether a fetch runs that brings what is missing; begin one where none was begun."""
-    with _locked(system):
+    with _locked(system, "waiting for a fetch"):
         if _all_here(given, system):
             return False
         if unit_runs(system, FETCH_UNIT):
@@ -156,9 +156,9 @@ def _must_wait(given: FetchInput, system: System) -> bool:
         return True
 
 
-def _locked(system: System) -> AbstractContextManager[bool]:
+def _locked(system: System, purpose: str) -> AbstractContextManager[bool]:
     """Hold the lock of fetches: two runs at once begin one."""
-    return system.lock("fetch", LOCK_WAIT, "beginning to fetch")
+    return system.lock("fetch", LOCK_WAIT, purpose)
 
 
 def _all_here(given: FetchInput, system: System) -> bool:

@@ -101,7 +101,7 @@ REACHED: dict[str, tuple[dict[str, object], str, str]] = {
     "host that nobody knows": ({"known_hosts": "empty"}, "is unknown", "ssh-keyscan"),
     "host that is another": ({"known_hosts": "changed"}, "has changed", "ssh-keygen"),
     "port that is closed": ({"port": 9}, "nothing listens for SSH at", "that sshd runs there"),
-    "name that nobody has": ({"host": "nowhere.invalid"}, "cannot be resolved", "give the address of the host"),
+    "name that does not resolve": ({"host": "nowhere.invalid"}, "cannot be resolved", "give the address of the host"),
 }
 
 BASHRC = "/home/owner/.bashrc"

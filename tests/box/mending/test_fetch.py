@@ -16,13 +16,12 @@ from tests.support.hub_server import Request
 LITTLE = 1_000_000
 """Bytes on their way when a line is cut: what two sockets hold."""
 
-# The program that waits for a fetch: the last one that held its lock, and still runs three seconds after it has let go
-# of it. The one that only begins the fetch has ended by then.
+# The program that waits for a fetch, once it has let go of the lock: it was the last one to hold it.
 LOOKING_ON = """
 for attempt in $(seq 600); do
-    by=$(sed -n 's/^process \\([0-9]*\\) .*/\\1/p' /run/llamaherd/locks/fetch 2>/dev/null)
+    by=$(sed -n 's/^process \\([0-9]*\\) .*: waiting for a fetch$/\\1/p' /run/llamaherd/locks/fetch 2>/dev/null)
     [ "$by" ] && [ "$(systemctl is-active llamaherd-fetch)" = active ] &&
-        flock -n /run/llamaherd/locks/fetch true && sleep 3 && kill -0 "$by" 2>/dev/null && break
+        flock -n /run/llamaherd/locks/fetch true && break
     sleep 0.1
 done
 echo "$by"
