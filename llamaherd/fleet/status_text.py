@@ -159,7 +159,7 @@ _OPTIONAL = ("port",)
 _LEAST = 6
 """The fewest cells that a column keeps when it is cut."""
 _GAP = 2
-_MOST_FOLDED = 4
+_MOST_LINES = 4
 """The most lines of a sentence in a table."""
 
 
@@ -182,32 +182,26 @@ def wrapped(sentence: str, width: int | None) -> list[str]:
 def table_lines(table: Table, width: int | None, paint: Paint, optional: Sequence[str] = ()) -> Iterator[str]:
     """Yield the lines of a table, each of at most `width` cells; of any length if that is None.
 
-    Without room, `optional` columns are left out before anything is cut.
+    Without room, `optional` columns are left out before anything is cut. Sentences are wrapped.
     """
     rows = [[shown(cell) for cell in row] for row in (table.headings, *table.rows)]
     kept = [at for at, _ in enumerate(table.headings) if any(row[at] not in (NONE, "") for row in rows[1:])]
     widths = _widths(table.headings, rows, kept, width, optional)
+    last = max(widths, default=0)
+    indent = " " * sum(wide + _GAP for at, wide in widths.items() if at != last)
     first = ""
-    *_, last = widths
     for number, row in enumerate(rows):
         again = number > 1 and row[0] == first
         first = row[0]
-        sentence, *more = _folded(row[last], widths[last]) if table.prose and width else [row[last]]
-        cells = [
-            ("" if again and at == 0 else sentence if at == last else row[at], wide) for at, wide in widths.items()
-        ]
+        more: list[str] = []
+        if table.prose and width:
+            row[last], *more = wrap(row[last], widths[last], max_lines=_MOST_LINES, placeholder="…") or [""]
+        cells = [("" if again and at == 0 else row[at], wide) for at, wide in widths.items()]
         texts = [_padded(_cut(text, wide), wide) for text, wide in cells]
         painted = [paint(text, COLOURS[text.strip()]) if text.strip() in COLOURS else text for text in texts]
         line = (" " * _GAP).join(painted).rstrip()
         yield paint(line, "bold") if number == 0 else line
-        indent = sum(wide + _GAP for at, wide in widths.items() if at != last)
-        yield from (" " * indent + _cut(text, widths[last]) for text in more)
-
-
-def _folded(sentence: str, width: int) -> list[str]:
-    """Return the lines of a table's sentence. The last of `_MOST_FOLDED` lines contains the rest, to be cut."""
-    lines = wrap(sentence, width) or [""]
-    return [*lines[: _MOST_FOLDED - 1], " ".join(lines[_MOST_FOLDED - 1 :])] if len(lines) > _MOST_FOLDED else lines
+        yield from (indent + _cut(text, widths[last]) for text in more)
 
 
 def _widths(

@@ -118,9 +118,8 @@ def _moves(line: CommandLine, layers: int) -> bool:
     cache = line.own("--no-kv-offload")
     if cache and cache.on != ("--no-kv-offload" in cache.flag.negated):
         return True
-    if any(
-        "=CPU" in option.value for option in line.effective.every("--override-tensor") if not line.is_by_key(option)
-    ):
+    overrides = line.effective.every("--override-tensor")
+    if any("=CPU" in option.value for option in overrides if not line.is_by_key(option)):
         return True
     moving = (option for name in _MOVING if (option := line.own(name)))
     return any(option.on and option.value != "0" for option in moving)

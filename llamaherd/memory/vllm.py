@@ -117,9 +117,8 @@ def longest_context(shape: FolderShape, effective: EffectiveOptions, ranks: int,
     low, high = 0, 1 << 14
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (
-            (middle, high) if request_bytes(shape, effective, ranks, middle << 10) <= room else (low, middle - 1)
-        )
+        fits = request_bytes(shape, effective, ranks, middle << 10) <= room
+        low, high = (middle, high) if fits else (low, middle - 1)
     return low << 10
 
 

@@ -167,9 +167,8 @@ def _beaten(effective: EffectiveOptions, _around: ServerContext) -> Iterator[Con
         return
     for option in effective.said:
         if option.origin == "environment" and not option.flag.repeats:
-            beats = next(
-                (each for each in effective.said if each.origin == "argument" and each.flag == option.flag), None
-            )
+            given = (each for each in effective.said if each.origin == "argument")
+            beats = next((each for each in given if each.flag == option.flag), None)
             if beats and (beats.values, beats.on) != (option.values, option.on):
                 message = f"{option} has no effect together with {beats}: the command line beats variables"
                 yield _without_effect(option, message, f"leave out {option}, or {beats}", beats)

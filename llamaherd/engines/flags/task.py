@@ -285,9 +285,8 @@ def find_useless_draft_settings(effective: EffectiveOptions, _around: ServerCont
     if about and model is None and not alone:
         message = f"{about} is about a model that drafts, and none is named"
         yield Conflict(DRAFTS_NOTHING, (about,), message, "add `-md` with one, or leave it out")
-    cache = effective.get("--spec-draft-type-k", "--cache-type-k-draft") or effective.get(
-        "--spec-draft-type-v", "--cache-type-v-draft"
-    )
+    keys = effective.get("--spec-draft-type-k", "--cache-type-k-draft")
+    cache = keys or effective.get("--spec-draft-type-v", "--cache-type-v-draft")
     if cache and kinds is None and model is None and not effective.get("--spec-default"):
         message = f"{cache} is about drafting, and nothing drafts"
         yield Conflict(DRAFTS_NOTHING, (cache,), message, "add `--spec-type` with a way to draft, or leave it out")

@@ -93,9 +93,8 @@ class Evaluation:
 
     def _tried(self, candidate: Candidate, rounds: int, worth: Callable[[TriedCandidate], bool]) -> TriedCandidate:
         try:
-            variant = self.make_variant(
-                candidate, None if self.load is None else max(_LEAST_LOAD, round(_LOADS * self.load))
-            )
+            load_seconds = None if self.load is None else max(_LEAST_LOAD, round(_LOADS * self.load))
+            variant = self.make_variant(candidate, load_seconds)
         except InventoryError as error:
             return _failed(candidate, "load", "; ".join(each.message for each in error.findings))
         except UserError as error:
