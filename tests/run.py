@@ -34,6 +34,14 @@ FEW = 3
 """So many failures of a part are run once more, alone: more are no matter of timing."""
 AGAIN = 600.0
 """Seconds in which a part that runs once more may start tests on a host, also after the time of the run."""
+LONGEST = 600
+"""Seconds after which a test fails that needs no host: the slowest takes 50 where it has the machine to itself."""
+LONGEST_ON_HOSTS = 1800
+"""Likewise on a host. The first test of a lane waits until another lane has compiled an engine, and compiles one."""
+LONGEST_PART = 3600
+"""Seconds after which a part is interrupted that needs no host: pytest itself may stand still, too."""
+INTERRUPTED = 30
+"""Seconds in which pytest ends after Ctrl-C."""
 INTERNAL = 3
 """The exit code of pytest where it failed itself."""
 SLOWEST = 10
@@ -56,6 +64,8 @@ class Part:
     name: str
     argv: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    longest: float | None = None
+    """Seconds after which it is interrupted, and has failed."""
 
     @property
     def log(self) -> Path:
@@ -81,14 +91,15 @@ class Ended:
 def pytest_part(name: str, *options: str, workers: int = 0, lane: str = "", everything: bool = False) -> Part:
     """Return the part that runs some of the tests."""
     part = Part(name, ())
-    argv = [str(BIN / "python"), "-u", "-m", "pytest", "-q", *options]
+    longest = LONGEST if workers else LONGEST_ON_HOSTS
+    argv = [str(BIN / "python"), "-u", "-m", "pytest", "-q", f"--timeout={longest}", *options]
     argv += [f"--junitxml={part.results}", "-o", f"cache_dir={LOGS / f'pytest-{name}'}"]
     argv += ["-n", str(workers), "--dist", "loadfile"] if workers else []
     # A run of what has failed draws the same examples.
     environment = {"LLAMAHERD_LANE": lane, "LLAMAHERD_SAMPLE": sample.MADE} | (
         {"LLAMAHERD_SEARCH": "1"} if everything else {}
     )
-    return Part(name, argv, environment)
+    return Part(name, argv, environment, LONGEST_PART if workers else None)
 
 
 def checks() -> list[Part]:
@@ -148,7 +159,7 @@ class Run:
                 start_new_session=True,
             )
             try:
-                code = await child.wait()
+                code = await self.within_time(child, part)
             except asyncio.CancelledError:
                 # Once, as Ctrl-C does: pytest then removes its hosts.
                 with suppress(ProcessLookupError):
@@ -161,6 +172,19 @@ class Run:
             print(f"\n== {part.name}\n{part.log.read_text(errors='replace')}", flush=True)
         print(f"{line_of(ended)}", flush=True)
         return ended
+
+    async def within_time(self, child: asyncio.subprocess.Process, part: Part) -> int:
+        """Return the exit code of a part, and interrupt it where it takes too long."""
+        try:
+            return await asyncio.wait_for(child.wait(), part.longest)
+        except TimeoutError:
+            print(f"{part.name}: not done after {part.longest:.0f} s, interrupted", flush=True)
+        child.send_signal(signal.SIGINT)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(child.wait(), INTERRUPTED)
+        with suppress(ProcessLookupError):
+            child.kill()
+        return await child.wait() or 1
 
     async def after_another(self, parts: Iterable[Part]) -> None:
         """Run parts one after another. A part that fails does not stop those behind it."""
