@@ -155,11 +155,11 @@ class Round(NamedTuple):
     case: str
     kills: tuple[Kill, ...]
     """One after another: of a run that begins the change, then of one that goes back and aside, and so on."""
-    goes_on: bool
+    continues: bool
     """Whether the next run is to bring about the same change; else what was declared before it."""
 
     def __str__(self) -> str:
-        then = "the same" if self.goes_on else "what was before"
+        then = "the same" if self.continues else "what was before"
         return f"{self.number}: {self.case}; {'; '.join(map(str, self.kills))}; then {then}"
 
 

@@ -223,11 +223,11 @@ def killed(box: BoxHost, run: Run, victim: Victim) -> bool:
 def checked(bench: Bench, fault: Round) -> None:
     """Raise FaultError unless the next runs find and leave the host as they should."""
     case = CASES[fault.case]
-    if fault.goes_on and not case.good:
+    if fault.continues and not case.good:
         bench.declare(case.change)
         bench.expect(1, "up", "-v", "--yes")
         bench.answers(bench.rig(case.before))
-    rig = bench.declare(case.change if fault.goes_on and case.good else case.before)
+    rig = bench.declare(case.change if fault.continues and case.good else case.before)
     bench.expect(0, "up", "-v", "--yes")
     bench.answers(rig)
     if ": up to date, nothing to do\n" not in bench.expect(0, "up", "-v", "--yes"):

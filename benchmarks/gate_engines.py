@@ -20,7 +20,7 @@ from benchmarks.gate import gated, worst
 from benchmarks.gpu_servers import smi, written
 from benchmarks.tune_gpu import CASES, Servers, rig_of
 from llamaherd.gguf.shards import join_headers, read_headers
-from llamaherd.measure.client.http_client import Answer, Failure
+from llamaherd.measure.client.http_client import Failure, StreamedResponse
 from llamaherd.measure.client.requests import RequestSpec
 from llamaherd.measure.results.result import Start
 from llamaherd.measure.trials.gate import GateRow
@@ -77,7 +77,7 @@ class Trials:
         """Stop whichever runs."""
         self.servers[self.runs].stop()
 
-    def request(self, wanted: RequestSpec) -> Answer | Failure:
+    def request(self, wanted: RequestSpec) -> StreamedResponse | Failure:
         """One answer of the one that runs."""
         return self.servers[self.runs].request(wanted)
 

@@ -29,7 +29,7 @@ from benchmarks.gpu_energy import counted
 from benchmarks.gpu_servers import ServerError, free_port, running, smi, written
 from llamaherd.gguf.shards import join_headers, read_headers
 from llamaherd.inventory.schema import Rig
-from llamaherd.measure.client.http_client import Answer, Failure, Patience, Target, request_json, timings_of
+from llamaherd.measure.client.http_client import Failure, Patience, StreamedResponse, Target, request_json, timings_of
 from llamaherd.measure.client.requests import RequestSpec
 from llamaherd.measure.results.result import Start
 from llamaherd.measure.trials.trial import NotStartedError, Variant, VariantName
@@ -167,7 +167,7 @@ class Servers:
         """Stop whichever runs."""
         self._stack.close()
 
-    def request(self, wanted: RequestSpec) -> Answer | Failure:
+    def request(self, wanted: RequestSpec) -> StreamedResponse | Failure:
         """One answer by llama.cpp's own API: what noise writes are tokens, and no text that a chat could have."""
         assert self._placed
         target = Target(f"http://127.0.0.1:{self._placed.instance.endpoint.port}", None)
@@ -178,7 +178,7 @@ class Servers:
             return found
         told = found.value["timings"] if isinstance(found.value, dict) else {}
         timings = timings_of(told)
-        return Answer(
+        return StreamedResponse(
             connect_ms=0.1,
             first_token_ms=timings.prompt_ms or found.total_ms,
             last_token_ms=found.total_ms,

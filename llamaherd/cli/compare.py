@@ -238,7 +238,7 @@ def _confirm(two: Pair, run: CompareOptions, missing: Sequence[str]) -> None:
 
 
 def _measure(two: Pair, run: CompareOptions) -> tuple[JournalPair, Ended]:
-    user, servers = origin(run.path).who, (two.a, two.b)
+    user, servers = origin(run.path).author, (two.a, two.b)
     stops = () if run.beside else two.declared
     drain = partial(drained, run.path, two.plan_a, stops, report)
     conditions = trial_conditions(run.cells, two.context)

@@ -45,7 +45,7 @@ def control_servers(options: ControlOptions) -> None:
             result = query_verb(
                 Remote(rig.connect),
                 f"serve.control.{_VERBS.get(options.verb, options.verb)}",
-                control_input(rig.rig, chosen, options, origin(path).who),
+                control_input(rig.rig, chosen, options, origin(path).author),
                 ControlResult,
                 Patience.within(_longest(chosen, options), f"`herd {options.verb}`"),
                 lambda line: echo(f"{rig.rig}: {line}", err=True),
@@ -55,10 +55,10 @@ def control_servers(options: ControlOptions) -> None:
     _print_results(rig, chosen, result.servers, options)
 
 
-def control_input(rig: str, chosen: Sequence[InstancePlan], options: ControlOptions, who: str) -> ControlInput:
+def control_input(rig: str, chosen: Sequence[InstancePlan], options: ControlOptions, author: str) -> ControlInput:
     """Return the input of the verb."""
     servers = (ControlledServer(each.name, each.service, each.endpoint.port, each.drain) for each in chosen)
-    lock = RunLockInput(rig, who, options.lock_wait)
+    lock = RunLockInput(rig, author, options.lock_wait)
     return ControlInput(lock, tuple(servers), anew=options.verb == "restart", seconds=options.seconds)
 
 

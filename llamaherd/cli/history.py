@@ -162,7 +162,7 @@ def _host_lock(rig: Rig, path: Path, asks: bool) -> Iterator[HostLock | None]:
     if asks:
         yield None
         return
-    host_lock = HostLock(rig.rig, rig.connect, origin(path).who)
+    host_lock = HostLock(rig.rig, rig.connect, origin(path).author)
     try:
         yield host_lock
     finally:
@@ -196,9 +196,9 @@ def _print_rollback(rig: str, back: PreparedRollback, shown: bool) -> bool:
 
 def _apply(path: Path, rig: Rig, back: PreparedRollback, lock_wait: int, host_lock: HostLock | None) -> None:
     from llamaherd.deploy.run import RunOptions
-    from llamaherd.deploy.run_state import HeldLock
+    from llamaherd.deploy.run_state import LockedHost
 
-    held = HeldLock(host_lock, back.seen, back.seen_at) if host_lock and back.seen_at is not None else None
+    held = LockedHost(host_lock, back.state, back.inspected_at) if host_lock and back.inspected_at is not None else None
     asked = RunOptions(frozenset([rig.rig]), True, ROLLBACK_ROLES, back.number, lock_wait, held)
     planned = {rig.rig: (rig, back.plan)}
     ended = run_screened(planned, path, asked)

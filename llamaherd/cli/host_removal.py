@@ -112,8 +112,8 @@ def _inspect(run: DownOptions, rig: Rig) -> Removal:
     plan, removing = empty_plan(rig, roles), removing_roles(roles)
     progress("--> Inspecting 1 host...")
     try:
-        seen = inspect_host(Remote(rig.connect), plan, removing)
-        preview = preview_changes(plan, removing, seen, rig.connect, {})
+        state = inspect_host(Remote(rig.connect), plan, removing)
+        preview = preview_changes(plan, removing, state, rig.connect, {})
         installed = inspect_installed(rig)
         stored = inspect_stored(rig, plan) if run.purge else None
     except NoPythonError:  # so that no run has set it up
@@ -211,7 +211,7 @@ def _remove_services(run: DownOptions, path: Path, found: Removal) -> bool:
 
 def _remove_rest(run: DownOptions, path: Path, rig: Rig, found: Removal) -> bool:
     """Remove the rest while no other run changes the host. Return whether it succeeded."""
-    lock = HostLock(rig.rig, rig.connect, origin(path).who)
+    lock = HostLock(rig.rig, rig.connect, origin(path).author)
 
     def report(line: str) -> None:
         progress(f"{rig.rig}: {line}")

@@ -142,7 +142,7 @@ def _passes_gate(trial: LockTrial, pair: Pair, lock_wait: int) -> bool:
     """Measure a server, print the results, and return whether it passes its gate."""
     name = pair.b.instance.name
     gate = pair.b.instance.gate or GatePlan(decode=_DECODE, prefill=_PREFILL, seconds=_SECONDS)
-    user = origin(trial.path).who
+    user = origin(trial.path).author
     drain = partial(drained, trial.path, trial.was, pair.declared, report)
     with locked_host(pair.rig, pair.connect, user, report, lock_wait):
         found = GateRun(pair, gate, results_folder(trial.path), user, report, drain).measure()

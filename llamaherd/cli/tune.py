@@ -221,7 +221,7 @@ def _confirm(tuned: TuneTarget, aim: Objective, budget: int, yes: bool, *, resum
 
 def _hold_host(journal: SearchJournal, tuned: TuneTarget, budget: int, lock_wait: int) -> None:
     """Search while holding the host's lock and with the declared server stopped."""
-    user, rig, connect = origin(tuned.inventory).who, tuned.rig.rig, tuned.rig.connect
+    user, rig, connect = origin(tuned.inventory).author, tuned.rig.rig, tuned.rig.connect
     stops = (tuned.server,)
     drain = partial(drained, tuned.inventory, tuned.plan, stops, report)
     with locked_host(rig, connect, user, report, lock_wait):

@@ -353,7 +353,7 @@ class GateCommand(PyinfraCommand):
             plan=Plan.model_validate(data.plan),
             connect=Connect.model_validate(data.rig_connect),
             inventory=Path(data.inventory),
-            user=Origin.model_validate(data.rig_origin).who,
+            user=Origin.model_validate(data.rig_origin).author,
             report=self.report,
         )
         try:

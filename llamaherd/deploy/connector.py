@@ -22,7 +22,7 @@ from pyinfra.connectors.util import CommandOutput, OutputLine, make_unix_command
 from typing_extensions import override
 
 from llamaherd.deploy.run_state import (
-    HeldLock,
+    LockedHost,
     holds_host_lock,
     log_in_for_lock,
     note_failure,
@@ -62,15 +62,15 @@ class RigData(TypedDict):
 
     rig_connect: dict[str, Any]
     rig_unreached: str
-    rig_turn_first: bool
-    rig_held: HeldLock | None
+    rig_lock_first: bool
+    rig_locked: LockedHost | None
 
 
 _META = {
     "rig_connect": DataMeta("`connect:` of the rig in its inventory"),
     "rig_unreached": DataMeta("why the last inspection did not reach it, as an error of herd", ""),
-    "rig_turn_first": DataMeta("whether the last inspection has found something to do", False),
-    "rig_held": DataMeta("the host's lock that was taken before, and the state that was inspected under it", None),
+    "rig_lock_first": DataMeta("whether the last inspection has found something to do", False),
+    "rig_locked": DataMeta("the host's lock that was taken before, and the state that was inspected under it", None),
 }
 
 
@@ -104,8 +104,8 @@ class RigConnector(BaseConnector):
         return inventory_folder(Path(inventory)) / "roles" if inventory else None
 
     @property
-    def _turn_is_next(self) -> bool:
-        return bool(self.data["rig_turn_first"]) and not self.data["rig_held"]
+    def _locks_first(self) -> bool:
+        return bool(self.data["rig_lock_first"]) and not self.data["rig_locked"]
 
     @override
     def connect(self) -> None:
@@ -113,10 +113,10 @@ class RigConnector(BaseConnector):
         if why := self.data["rig_unreached"]:
             note_unreached(self.host, why)
             raise ConnectError(why)
-        login = [gevent.spawn(log_in_for_lock, self.host)] if self._turn_is_next else []
+        login = [gevent.spawn(log_in_for_lock, self.host)] if self._locks_first else []
         try:
-            held = self.data["rig_held"]
-            self._waiting = (held.turn.ready() if held else None) or Shell(self._connect, note_key=True, fresh=True)
+            held = self.data["rig_locked"]
+            self._waiting = (held.lock.ready() if held else None) or Shell(self._connect, note_key=True, fresh=True)
         except RemoteError as error:
             gevent.joinall(login)
             release_host_lock(self.host)

@@ -63,7 +63,7 @@ class CachedInspection(NamedTuple):
     at: float
     executing: bool
     plan: Plan
-    seen: HostState
+    state: HostState
 
 
 _inspections: WeakKeyDictionary[Host, CachedInspection] = WeakKeyDictionary()
@@ -79,10 +79,10 @@ def observe(plan: Plan, roles: Sequence[Role]) -> HostState:
     here, executing = ctx_host.get(), host.state.is_executing
     last = _inspections.get(here)
     if last and last.plan is plan and last.executing == executing and monotonic() - last.at < FRESH_SECONDS:
-        return last.seen
-    seen = _inspect(plan, roles, install=executing)
-    _inspections[here] = CachedInspection(monotonic(), executing, plan, seen)
-    return seen
+        return last.state
+    state = _inspect(plan, roles, install=executing)
+    _inspections[here] = CachedInspection(monotonic(), executing, plan, state)
+    return state
 
 
 def _inspect(plan: Plan, roles: Sequence[Role], *, install: bool) -> HostState:
@@ -123,16 +123,16 @@ def _install_python(here: Host) -> None:
 
 def settled_state(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role]) -> HostState:
     """Return the state of the host, once no port passes from one server to another. Raises UserError as `observe`."""
-    seen = observe(plan, inspecting)
+    state = observe(plan, inspecting)
     for again in range(SETTLING_INSPECTIONS if host.state.is_executing else 0):
-        if not any(role.unsettled(part, seen) for role, part in role_parts(plan, roles)):
+        if not any(role.unsettled(part, state) for role, part in role_parts(plan, roles)):
             break
         if not again:
             show_detail(ctx_host.get(), "a port passes from one server to another: inspecting again")
         sleep(1)
         forget_inspection()
-        seen = observe(plan, inspecting)
-    return seen
+        state = observe(plan, inspecting)
+    return state
 
 
 def _connector_error(output: Sequence[str]) -> UserError | None:
@@ -180,16 +180,16 @@ def check_host(plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role]) ->
     """
     here = ctx_host.get()
     try:
-        if host.state.is_executing and host.data.rig_turn_first:
+        if host.state.is_executing and host.data.rig_lock_first:
             # A host without python3 cannot hold a lock. The next inspection installs python3, and the first change
             # takes the lock.
             with suppress(NoPythonError):
-                if not take_host_lock(here) and (held := host.data.rig_held):
-                    _inspections[here] = CachedInspection(held.at, True, plan, held.seen)
+                if not take_host_lock(here) and (held := host.data.rig_locked):
+                    _inspections[here] = CachedInspection(held.at, True, plan, held.state)
                 pause_host_lock(here)
-        seen = settled_state(plan, roles, inspecting)
-        to_send = files_to_send(plan, seen, roles)
-        found = survey_host(plan, seen, roles, local_sizes(to_send))
+        state = settled_state(plan, roles, inspecting)
+        to_send = files_to_send(plan, state, roles)
+        found = survey_host(plan, state, roles, local_sizes(to_send))
     except HOST_ERRORS as error:
         yield RefuseCommand([str(error)])
         return
@@ -260,19 +260,19 @@ def _decide(
     plan: Plan, roles: Sequence[Role], inspecting: Sequence[Role], task: Task
 ) -> tuple[Sequence[Change], Sequence[str]]:
     """Return the changes of a task on the host in its present state, and its notes for the user."""
-    seen = observe(plan, inspecting)
-    note_running(ctx_host.get(), seen)
+    state = observe(plan, inspecting)
+    note_running(ctx_host.get(), state)
     for role in roles if host.state.is_executing else ():
-        if kept := role.keep(inventory_folder(Path(host.data.inventory)), plan, seen):
+        if kept := role.keep(inventory_folder(Path(host.data.inventory)), plan, state):
             show_detail(ctx_host.get(), kept)
     run = Run(
         connect=Connect.model_validate(host.data.rig_connect),
         failed=bool(noted_failures(ctx_host.get())),
         executing=host.state.is_executing,
         retry=host.data.rig_retry,
-        leftovers=leftovers(plan, roles, seen),
+        leftovers=leftovers(plan, roles, state),
     )
-    return task.changes(seen, run), task.notes(seen, run) if task.notes else ()
+    return task.changes(state, run), task.notes(state, run) if task.notes else ()
 
 
 @operation()
@@ -390,5 +390,5 @@ def _tasks(role: Role, plan: Plan, roles: Sequence[Role], services: Services) ->
             task=task,
             services=services,
             _ignore_errors=task.alone,
-            _continue_on_error=task.goes_on,
+            _continue_on_error=task.continues,
         )

@@ -24,7 +24,7 @@ from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_state
 
 from llamaherd.deploy.origin import origin
-from llamaherd.deploy.run_state import Failure, HeldLock, Screen, downtimes_of, failures_of, shown_on, speeds_of
+from llamaherd.deploy.run_state import Failure, LockedHost, Screen, downtimes_of, failures_of, shown_on, speeds_of
 from llamaherd.diagnostics.findings import InventoryError, Place, UserError, nearest
 from llamaherd.host.signals import END_SIGNALS
 from llamaherd.inventory.schema import Connect, Rig
@@ -115,7 +115,7 @@ class RunOptions:
     roles: tuple[str, ...] = ()
     back_to: int | None = None
     lock_wait: int = LOCK_WAIT
-    held: HeldLock | None = None
+    held: LockedHost | None = None
     removing: bool = False
 
 
@@ -124,8 +124,8 @@ def host_data(
 ) -> dict[str, Any]:
     """Return what deploy.py reads of a host. `unreached`: why an inspection a moment ago did not reach it."""
     return {
-        "rig_turn_first": plan.rig in options.changing,
-        "rig_held": options.held,
+        "rig_lock_first": plan.rig in options.changing,
+        "rig_locked": options.held,
         "rig_retry": options.retry,
         "rig_roles": list(options.roles),
         "rig_back_to": options.back_to,

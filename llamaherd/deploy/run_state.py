@@ -225,11 +225,11 @@ def noted_failures(host: Host) -> list[str]:
 
 
 @dataclass(frozen=True)
-class HeldLock:
+class LockedHost:
     """The lock of a host that a run takes before it begins: the state that was inspected under it, and the time."""
 
-    turn: HostLock
-    seen: HostState
+    lock: HostLock
+    state: HostState
     at: float
 
 
@@ -259,10 +259,10 @@ def take_host_lock(host: Host) -> bool:
         for other in {*_host_locks} - _changing:
             release_host_lock(other)
 
-    turn = _lock_of(host)
+    lock = _lock_of(host)
     _changing.add(host)
     try:
-        return turn.take(wait, host.data.rig_lock_wait)
+        return lock.take(wait, host.data.rig_lock_wait)
     except UserError:
         release_host_lock(host)
         raise
@@ -271,12 +271,12 @@ def take_host_lock(host: Host) -> bool:
 
 
 def _lock_of(host: Host) -> HostLock:
-    if host not in _host_locks and (held := host.data.rig_held):
-        _host_locks[host] = held.turn
+    if host not in _host_locks and (held := host.data.rig_locked):
+        _host_locks[host] = held.lock
     elif host not in _host_locks:
         by = Origin.model_validate(host.data.rig_origin)
         connect = Connect.model_validate(host.data.rig_connect)
-        _host_locks[host] = HostLock(host.name, connect, by.who)
+        _host_locks[host] = HostLock(host.name, connect, by.author)
     return _host_locks[host]
 
 
@@ -295,8 +295,8 @@ def pause_host_lock(host: Host) -> None:
 def release_host_lock(host: Host) -> None:
     """Let the next run change this host."""
     _changing.discard(host)
-    if turn := _host_locks.pop(host, None):
-        turn.give_back()
+    if lock := _host_locks.pop(host, None):
+        lock.give_back()
 
 
 WRITE_SECONDS = 60

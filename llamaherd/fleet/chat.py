@@ -17,14 +17,14 @@ from llamaherd.host.tunnel import NotListeningError, Tunnel
 from llamaherd.inventory.api_keys import UnreadableKeyError, read_key
 from llamaherd.inventory.schema import Connect
 from llamaherd.measure.client.http_client import (
-    Answer,
     Failure,
     JsonResponse,
     OnText,
     Patience,
+    StreamedResponse,
     Target,
     request_json,
-    stream_answer,
+    stream_response,
 )
 from llamaherd.onhost.server_control import Pauses
 from llamaherd.onhost.verbs import NoInput
@@ -174,7 +174,7 @@ class Chat:
             on_text(thought, text)
 
         path = self._server.instance.endpoint.chat_path
-        found = stream_answer(self._connected(), path, body, self._patience, on_text=hear)
+        found = stream_response(self._connected(), path, body, self._patience, on_text=hear)
         if isinstance(found, Failure):
             raise self._error(found)
         return _reply(found, "".join(thoughts), "".join(texts))
@@ -230,17 +230,17 @@ def _vision(props: JsonResponse) -> object:
     return modalities.get("vision") if isinstance(modalities, dict) else None
 
 
-def _reply(answer: Answer, thoughts: str, text: str) -> Reply:
+def _reply(response: StreamedResponse, thoughts: str, text: str) -> Reply:
     """Return a response with the tokens and the speed that the engine reports, otherwise the client's."""
-    timings, usage = answer.timings, answer.usage
+    timings, usage = response.timings, response.usage
     if timings and timings.predicted_n and timings.predicted_ms:
         tokens: int | None = timings.predicted_n
         milliseconds, counted = timings.predicted_ms, timings.predicted_n
     else:
         tokens = usage.completion if usage else None
-        milliseconds, counted = answer.last_token_ms - answer.first_token_ms, (tokens or 1) - 1
+        milliseconds, counted = response.last_token_ms - response.first_token_ms, (tokens or 1) - 1
     speed = 1000 * counted / milliseconds if counted > 0 and milliseconds > 0 else None
-    return Reply(text, thoughts, answer.finish, tokens, speed, answer.first_token_ms)
+    return Reply(text, thoughts, response.finish, tokens, speed, response.first_token_ms)
 
 
 _NOT_FOUND, _UNSUPPORTED = 404, 415

@@ -176,9 +176,9 @@ _MOST_CHARACTERS = 200
 class HostLock:
     """The lock of a run on a host. Other runs wait until it is released, or until its connection ends."""
 
-    def __init__(self, rig: str, connect: Connect, who: str) -> None:
+    def __init__(self, rig: str, connect: Connect, author: str) -> None:
         self._rig, self._connect = rig, connect
-        self._who = " ".join(who.split())[:_MOST_CHARACTERS]  # one line of the lock
+        self._author = " ".join(author.split())[:_MOST_CHARACTERS]  # one line of the lock
         self._shell: Shell | None = None
         self._ready: Shell | None = None
 
@@ -210,7 +210,7 @@ class HostLock:
                 report(line.rstrip("\n"))
 
         events = Events(hear)
-        document = request("llamaherd.reservation.hold_run", RunLockInput(self._rig, self._who, wait))
+        document = request("llamaherd.reservation.hold_run", RunLockInput(self._rig, self._author, wait))
         # The verb waits for other runs, and then for changes that a killed run has begun.
         patience = Patience.within(2 * wait + _LOCK_SECONDS, "waiting for other runs")
         try:

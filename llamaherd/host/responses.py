@@ -65,7 +65,7 @@ def parse_reply(text: str) -> Reply:
     lines = text.rstrip("\n").split("\n")
     problem = next((line.strip() for line in reversed(lines) if "curl: (" in line), "")
     if not (len(lines[-1]) == 3 and whole_number(lines[-1]) is not None):
-        return Reply(0, "", one_line(problem or lines[-1].strip() or "no answer"))
+        return Reply(0, "", one_line(problem or lines[-1].strip() or "no response"))
     status, body = int(lines[-1]), "\n".join(lines[:-1])
     if problem or status == 200:
         return Reply(status, body, one_line(problem))

@@ -431,10 +431,10 @@ def _read_small(client: BoundedClient, address: str, size: int) -> bytes:
     token = token_for(address)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     body = bytearray()
-    with client.stream("GET", address, headers=headers) as answer:
-        if answer.status_code != 200:
-            raise HubError(f"{address} returned status {answer.status_code}", "try again later")
-        for piece in answer.iter_raw():
+    with client.stream("GET", address, headers=headers) as response:
+        if response.status_code != 200:
+            raise HubError(f"{address} returned status {response.status_code}", "try again later")
+        for piece in response.iter_raw():
             body += piece
             if len(body) > size:
                 break

@@ -125,7 +125,7 @@ def json_object(body: bytes) -> dict[str, Any]:
 
 TIMEOUT = 30.0  # seconds without a response
 _MAX_MANIFEST = 4 << 20  # bytes; the size that registries must allow (OCI distribution 1.1, "Pushing Manifests")
-_MAX_ANSWER = 1 << 20  # bytes of a token, of a page of tags
+_MAX_RESPONSE = 1 << 20  # bytes of a token, of a page of tags
 _MAX_TAGS = 10_000  # that are compared with a missing one
 _PAGE, _MAX_PAGES = 1000, 60  # tags of a page, and pages: ghcr.io has some ten thousand tags of llama.cpp
 _MANIFESTS = (
@@ -182,10 +182,10 @@ class _Session:
     def digest(self) -> str:
         """Return the digest of the tag. Raise RegistryError."""
         # HEAD first: it does not count against Docker Hub's limit for an hour.
-        named = self._ask("HEAD", f"manifests/{self.image.tag}").headers.get("Docker-Content-Digest", "")
+        named = self._query("HEAD", f"manifests/{self.image.tag}").headers.get("Docker-Content-Digest", "")
         if named and not _DIGEST.fullmatch(named):
             raise RegistryError(f"{self.image.host} lists no sha256 for {self.image}", "use another tag or registry")
-        body = self._ask("GET", f"manifests/{named or self.image.tag}").body
+        body = self._query("GET", f"manifests/{named or self.image.tag}").body
         actual = f"sha256:{hashlib.sha256(body).hexdigest()}"
         if named and actual != named:
             raise RegistryError(
@@ -204,22 +204,22 @@ class _Session:
         """Yield the tags of the image, page by page. Raise RegistryError."""
         last = ""
         for _ in range(_MAX_PAGES):
-            answer = self._ask("GET", f"tags/list?n={_PAGE}{f'&last={quote(last)}' if last else ''}")
-            tags = [each for each in json_object(answer.body).get("tags") or () if isinstance(each, str)]
+            response = self._query("GET", f"tags/list?n={_PAGE}{f'&last={quote(last)}' if last else ''}")
+            tags = [each for each in json_object(response.body).get("tags") or () if isinstance(each, str)]
             yield from (each for each in tags if IMAGE_TAG.fullmatch(each))
-            if not tags or 'rel="next"' not in answer.headers.get("Link", ""):
+            if not tags or 'rel="next"' not in response.headers.get("Link", ""):
                 return
             last = tags[-1]
 
-    def _ask(self, method: str, path: str) -> _Response:
+    def _query(self, method: str, path: str) -> _Response:
         """Return a successful response, after a login if the registry requires that. Raise RegistryError."""
-        answer = self._send(method, path)
-        if answer.status == 401 and self.authorization is None:
-            self.authorization = self._authorise(answer.headers.get("WWW-Authenticate", ""))
-            answer = self._send(method, path)
-        if answer.status != 200:
-            raise self._refusal(answer)
-        return answer
+        response = self._send(method, path)
+        if response.status == 401 and self.authorization is None:
+            self.authorization = self._authorise(response.headers.get("WWW-Authenticate", ""))
+            response = self._send(method, path)
+        if response.status != 200:
+            raise self._refusal(response)
+        return response
 
     def _send(self, method: str, path: str) -> _Response:
         headers = {"Accept": ", ".join(_MANIFESTS) if path.startswith("manifests/") else "application/json"}
@@ -256,23 +256,23 @@ class _Session:
         headers = {"Authorization": f"Basic {login}"} if login else {}
         scope = {"scope": parameters.get("scope") or f"repository:{self.image.name}:pull"}
         service = {"service": parameters["service"]} if "service" in parameters else {}
-        answer = self._fetch("GET", realm.geturl(), headers, _MAX_ANSWER, service | scope)
-        if answer.status != 200:
-            raise self._refusal(answer)
-        response = json_object(answer.body)
-        token = response.get("token") or response.get("access_token")
+        response = self._fetch("GET", realm.geturl(), headers, _MAX_RESPONSE, service | scope)
+        if response.status != 200:
+            raise self._refusal(response)
+        granted = json_object(response.body)
+        token = granted.get("token") or granted.get("access_token")
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
             raise RegistryError(f"{self.image.host} returned no token", _CHECK)
         return f"Bearer {token}"
 
-    def _refusal(self, answer: _Response) -> RegistryError:
-        host, status = self.image.host, answer.status
+    def _refusal(self, response: _Response) -> RegistryError:
+        host, status = self.image.host, response.status
         if status in (401, 403):
             return self._no_access(status)
         if status == 404:
             return RegistryError(f"{host} has no image {self.image.name} with the tag `{self.image.tag}`", self._tags())
         if status == 429:
-            seconds = answer.headers.get("Retry-After", "")
+            seconds = response.headers.get("Retry-After", "")
             when = f"in {seconds} seconds" if seconds.isdecimal() else "later"
             return RegistryError(
                 f"{host} has received too many requests (429)",
@@ -295,8 +295,8 @@ class _Session:
         known: list[str] = []
         # Only to help: whatever goes wrong here, the sentence about the tag matters.
         with suppress(Exception):
-            answer = self._send("GET", "tags/list")
-            tags = json_object(answer.body).get("tags") if answer.status == 200 else None
+            response = self._send("GET", "tags/list")
+            tags = json_object(response.body).get("tags") if response.status == 200 else None
             known = [tag for tag in list(tags or ())[:_MAX_TAGS] if isinstance(tag, str) and IMAGE_TAG.fullmatch(tag)]
         close = get_close_matches(self.image.tag, known, n=5, cutoff=0.4) or known[-5:]
         if close:

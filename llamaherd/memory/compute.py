@@ -46,12 +46,12 @@ class Working:
         if not layer.keys:
             return working
         if not self.placement.flash_attention:
-            scores = layer.heads * self.seen(layer) * self.placement.tokens * _F32_BYTES
+            scores = layer.heads * self.attended(layer) * self.placement.tokens * _F32_BYTES
             alive = self._attending(layer) + self._lift
             return max(working, alive * self.placement.tokens * _F32_BYTES + scores)
         return max(working, self.converting(layer)) if self.device != HOST and self._converted(layer) else working
 
-    def seen(self, layer: Layer) -> int:
+    def attended(self, layer: Layer) -> int:
         """Return the cells of one stream that tokens may see: without a cache, one for each token of the batch."""
         return self.placement.window_cells(layer.window) if self._cached(layer) else self.placement.tokens
 
@@ -268,8 +268,8 @@ class _Graph:
         """Bytes of the attention masks between tokens and cells, one for each kind of window."""
         size = _F16_BYTES if self.placement.flash_attention else _F32_BYTES
         working = self._working(HOST)
-        seen = {layer.window: working.seen(layer) for layer in self.layers if layer.keys}
-        return sum(cells * self.placement.tokens * size for cells in seen.values())
+        attended = {layer.window: working.attended(layer) for layer in self.layers if layer.keys}
+        return sum(cells * self.placement.tokens * size for cells in attended.values())
 
     def logits(self, rows: int) -> int:
         """Return the bytes of this many rows of logits; 0 if the graph computes none."""

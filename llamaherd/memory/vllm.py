@@ -108,8 +108,9 @@ def request_bytes(shape: FolderShape, effective: EffectiveOptions, ranks: int, t
     (config/model.py, get_num_kv_heads).
     """
     row = shape.latent or 2 * ceil(shape.kv_heads / ranks) * shape.head_width
-    seen = min(tokens, shape.window + min(_BATCHED, tokens)) if shape.window else tokens
-    return row * cache_bytes_per_number(shape, effective) * (shape.whole * tokens + shape.windowed * min(seen, tokens))
+    attended = min(tokens, shape.window + min(_BATCHED, tokens)) if shape.window else tokens
+    cells = shape.whole * tokens + shape.windowed * min(attended, tokens)
+    return row * cache_bytes_per_number(shape, effective) * cells
 
 
 def longest_context(shape: FolderShape, effective: EffectiveOptions, ranks: int, room: int) -> int:

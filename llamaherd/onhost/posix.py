@@ -77,8 +77,8 @@ class HostLockFile:
         self._file.seek(0)
         return " ".join(self._file.read(_MOST_CHARACTERS).split())
 
-    def sign(self, who: str) -> None:
-        self._write(f"{who} since {time.strftime('%Y-%m-%d %H:%M:%S')}, process {os.getpid()}\n")
+    def sign(self, author: str) -> None:
+        self._write(f"{author} since {time.strftime('%Y-%m-%d %H:%M:%S')}, process {os.getpid()}\n")
 
     def clear(self) -> None:
         """Remove the written text, if the lock is held."""

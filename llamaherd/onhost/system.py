@@ -133,7 +133,7 @@ class LockFile(Protocol):
     def holder(self) -> str:
         """Return the text that the holder of the lock has written there; empty if it has written none."""
 
-    def sign(self, who: str) -> None:
+    def sign(self, author: str) -> None:
         """Write the name of the lock's holder, the time, and its process."""
 
 

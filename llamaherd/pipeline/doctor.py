@@ -168,7 +168,7 @@ def _last_run(rig: str, facts: DoctorFacts) -> Diagnosis:
     release = release_of(facts.release.text) if facts.release else None
     if facts.release is None or release is None:
         return Diagnosis("last run", "note", "none is recorded", f"`herd up {rig}` applies the plan")
-    at = f"release {facts.release.number}, {release.at[:16].replace('T', ' ')} UTC, by {release.origin.who}"
+    at = f"release {facts.release.number}, {release.at[:16].replace('T', ' ')} UTC, by {release.origin.author}"
     if release.failed:
         more = f" (and {len(release.failed) - 1} more)" if len(release.failed) > 1 else ""
         fix = f"fix the cause and run `herd up {rig}`, or try the same again with `herd up {rig} --retry`"

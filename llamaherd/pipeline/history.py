@@ -44,8 +44,8 @@ class Origin(Planned):
     version: str = ""
 
     @property
-    def who(self) -> str:
-        """The user and the machine, as text."""
+    def author(self) -> str:
+        """Return the user and the machine, as text."""
         return f"{self.user} on {self.machine}"
 
 
@@ -345,8 +345,8 @@ def query_causes(
                 return ()
             if last == merged_plan(past, plan, {}):
                 return find_causes(each, each, past.texts)
-            seen = inspect_host(Remote(rig.connect), last, roles)
-            causes = find_causes(each, preview_changes(keyless(last), roles, seen, rig.connect, {}), past.texts)
+            state = inspect_host(Remote(rig.connect), last, roles)
+            causes = find_causes(each, preview_changes(keyless(last), roles, state, rig.connect, {}), past.texts)
             values = (instance_changes(last, plan, change.name) for change in each.changes)
             return tuple(replace(cause, values=own) for cause, own in zip(causes, values, strict=True))
         except (RemoteError, *ROLE_ERRORS):
@@ -387,15 +387,15 @@ def _covers(last: Plan, plan: Plan) -> bool:
 class PreparedRollback:
     """A release, its plan, and the preview of a rollback to it, for a host in this state.
 
-    `seen_at` is the time of the inspection in seconds, if this run has held the lock since; otherwise None. `causes`
-    has the settings that differ from the newest successful release, for each change.
+    `inspected_at` is the time of the inspection in seconds, if this run has held the lock since; otherwise None.
+    `causes` has the settings that differ from the newest successful release, for each change.
     """
 
     number: int
     plan: Plan
     outlook: Preview
-    seen: HostState
-    seen_at: float | None
+    state: HostState
+    inspected_at: float | None
     causes: tuple[Causes, ...] = ()
 
 
@@ -404,7 +404,7 @@ def prepare_rollback(
     roles: Sequence[Role],
     instance: str | None,
     number: int | None,
-    turn: HostLock | None,
+    lock: HostLock | None,
     clock: Callable[[], float],
 ) -> PreparedRollback:
     """Prepare the rollback of one instance or of all. Raises RemoteError, and UserError if it is not possible.
@@ -415,44 +415,44 @@ def prepare_rollback(
     document: Future[bytes] = Future()
     pool = ThreadPoolExecutor(2)
     inspected = pool.submit(query_host, Remote(rig.connect), program_for(roles), document.result, INSPECT_SECONDS)
-    taken = pool.submit(_is_taken, turn)
+    taken = pool.submit(_is_taken, lock)
     try:
         past = query_past(rig.connect, NEWEST_RELEASES, number)
         chosen = choose_release(past, rig.rig, instance, number)
         plan = release_plan(past, chosen, instance)
         ours = taken.result()
-        seen_at = clock() if ours else None
+        inspected_at = clock() if ours else None
         document.set_result(inspect_request(plan, roles))
-        logged_in = pool.submit(_log_in, turn if ours else None)
-        seen = state_of(inspected.result(), roles)
+        logged_in = pool.submit(_log_in, lock if ours else None)
+        state = state_of(inspected.result(), roles)
         logged_in.result()
     finally:
         document.cancel()  # a thread that still waits for it sends no request
         pool.shutdown(wait=False)
-    if gone := list(missing_on_host(plan, seen)):
+    if gone := list(missing_on_host(plan, state)):
         raise UserError(
             f"release {chosen} cannot come back: the host has no {', no '.join(gone)} any more",
             "declare the servers in the inventory, and run `herd up`, which brings what they need",
         )
     taking_part = tuple(role for role in roles if role.name in ROLLBACK_ROLES)
-    would = preview_changes(plan, taking_part, seen, rig.connect, {}, retry=True)
+    would = preview_changes(plan, taking_part, state, rig.connect, {}, retry=True)
     last = past.plans.get(past.good[0]) if past.good else None
     values = (instance_changes(last, plan, change.name) if last else () for change in would.changes)
     return PreparedRollback(
-        chosen, plan, would, seen, seen_at, tuple(Causes(values=own, known=False) for own in values)
+        chosen, plan, would, state, inspected_at, tuple(Causes(values=own, known=False) for own in values)
     )
 
 
-def _log_in(turn: HostLock | None) -> None:
+def _log_in(lock: HostLock | None) -> None:
     """Log in for the first change while the host is inspected. If that fails, the next login reports why."""
     with suppress(RemoteError):
-        if turn:
-            turn.log_in()
+        if lock:
+            lock.log_in()
 
 
-def _is_taken(turn: HostLock | None) -> bool:
+def _is_taken(lock: HostLock | None) -> bool:
     """Take the lock if it is free, and return whether this run holds it. Waiting for another run comes later."""
     try:
-        return turn is not None and turn.take(lambda _: None, wait=0)
+        return lock is not None and lock.take(lambda _: None, wait=0)
     except UserError:
         return False

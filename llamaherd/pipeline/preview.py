@@ -142,12 +142,12 @@ def _with_refusals(facts: Sequence[PreflightRow], problems: Iterable[Refusal]) -
 def run_preflight(plan: Plan, roles: Sequence[Role], remote: Remote) -> Preflight:
     """Return the table of a rig; an unreachable rig has one row."""
     try:
-        seen = inspect_host(remote, plan, roles)
+        state = inspect_host(remote, plan, roles)
     except NoPythonError:
         return Preflight(plan.rig, (python_row(),))
     except RemoteError as error:
         return unreachable_host(plan.rig, error.message, error.help)
-    return survey_host(plan, seen, roles, local_sizes(files_to_send(plan, seen, roles)))
+    return survey_host(plan, state, roles, local_sizes(files_to_send(plan, state, roles)))
 
 
 def local_sizes(to_send: Iterable[SendFile]) -> dict[str, int]:
@@ -197,7 +197,7 @@ class Preview:
 def preview_changes(
     plan: Plan,
     roles: Sequence[Role],
-    seen: HostState,
+    state: HostState,
     connect: Connect,
     local_sizes: Mapping[str, int],
     *,
@@ -208,16 +208,16 @@ def preview_changes(
     `retry` is as for a run. Raises what roles raise, such as UnreadableKeyError; but a UserError of one task becomes a
     problem, and the other tasks are previewed.
     """
-    found = _preview_part(plan, roles, seen, connect, local_sizes, retry=retry)
-    return replace(found, left=_left(found, plan, roles, seen, connect)) if plan.only else found
+    found = _preview_part(plan, roles, state, connect, local_sizes, retry=retry)
+    return replace(found, left=_left(found, plan, roles, state, connect)) if plan.only else found
 
 
 def _left(
-    chosen: Preview, plan: Plan, roles: Sequence[Role], seen: HostState, connect: Connect
+    chosen: Preview, plan: Plan, roles: Sequence[Role], state: HostState, connect: Connect
 ) -> tuple[Change, ...] | None:
     """Return what a run without a selection would also change; None if it would fail. Sizes of files do not count."""
     try:
-        whole = _preview_part(plan.model_copy(update={"only": None}), roles, seen, connect, {}, retry=False)
+        whole = _preview_part(plan.model_copy(update={"only": None}), roles, state, connect, {}, retry=False)
     except (UserError, InventoryError, UnreadableKeyError):
         return None
     mine = {(change.kind, change.name) for change in chosen.changes}
@@ -228,36 +228,36 @@ def _left(
 def _preview_part(
     plan: Plan,
     roles: Sequence[Role],
-    seen: HostState,
+    state: HostState,
     connect: Connect,
     local_sizes: Mapping[str, int],
     *,
     retry: bool,
 ) -> Preview:
-    if problems := refusals(plan, seen, roles, local_sizes):
+    if problems := refusals(plan, state, roles, local_sizes):
         return Preview(problems=tuple(map(str, problems)))
-    if any(role.unsettled(part, seen) for role, part in role_parts(plan, roles)):
+    if any(role.unsettled(part, state) for role, part in role_parts(plan, roles)):
         return Preview(problems=(PASSING,))
-    run = Run(connect=connect, failed=False, executing=True, retry=retry, leftovers=leftovers(plan, roles, seen))
+    run = Run(connect=connect, failed=False, executing=True, retry=retry, leftovers=leftovers(plan, roles, state))
     tasks = [task for role in roles for task in tasks_of(plan, role)]
     # A file that is sent and then moved to its path is shown as one change.
     shown: dict[str, Change] = {}
     kept_from: list[str] = []
     for task in tasks:
         try:
-            for change in task.changes(seen, run):
+            for change in task.changes(state, run):
                 for part in change.parts:
                     shown.setdefault(str(part), part)
         except UserError as error:
             kept_from.append(str(error))
     changes = tuple(shown.values())
     notes = (
-        () if changes or kept_from else tuple(note for task in tasks if task.notes for note in task.notes(seen, run))
+        () if changes or kept_from else tuple(note for task in tasks if task.notes for note in task.notes(state, run))
     )
     # Files whose text is planned and contains no secret.
     texts = (file for role, part in role_parts(plan, roles) for file in (*role.brings(part), *role.texts(part)))
-    stale = tuple(file for file in texts if file.path in seen.files and text_differs(file, seen))
-    paused = frozenset(each.name for each in plan.instances if seen.pause_left(each.service) is not None)
+    stale = tuple(file for file in texts if file.path in state.files and text_differs(file, state))
+    paused = frozenset(each.name for each in plan.instances if state.pause_left(each.service) is not None)
     return Preview(changes, notes, tuple(kept_from), stale=stale, paused=paused)
 
 
@@ -334,18 +334,18 @@ class Hosts:
         self, name: str, rig: Rig, plan: Plan, roles: Sequence[Role], *, retry: bool, folder: Path | None
     ) -> Preview:
         try:
-            seen = state_of(self._results[name].result(), roles)
-            kept = [role.keep(folder, plan, seen) for role in roles] if folder else []
+            state = state_of(self._results[name].result(), roles)
+            kept = [role.keep(folder, plan, state) for role in roles] if folder else []
             keys = [each.endpoint.key for each in plan.chosen if each.endpoint.key]
             if missing := tuple(filter(None, map(unreadable_key, keys))):
                 return Preview(problems=missing)
-            sizes = local_sizes(files_to_send(plan, seen, roles))
-            found = preview_changes(plan, roles, seen, rig.connect, sizes, retry=retry)
+            sizes = local_sizes(files_to_send(plan, state, roles))
+            found = preview_changes(plan, roles, state, rig.connect, sizes, retry=retry)
             if not found.problems:
                 found = replace(found, changes=(*found.changes, *self._proposed(rig.connect, plan, roles)))
             notes = (*found.notes, *filter(None, kept))
-            running = seen.running if seen.unsettled else {}
-            return replace(found, notes=notes, unsettled=seen.unsettled, running=running)
+            running = state.running if state.unsettled else {}
+            return replace(found, notes=notes, unsettled=state.unsettled, running=running)
         except NoPythonError:
             return Preview(changes=(python_change(),), notes=(NO_PYTHON_NOTE,))
         except RemoteError as error:

@@ -39,12 +39,12 @@ def shipped_paths(plan: Plan, roles: Sequence[Role]) -> list[str]:
     return [inside, *(path for path in shipped_files(plan, roles) if not path.startswith(inside))]
 
 
-def shipped_checks(plan: Plan, roles: Sequence[Role], answers: ProbeOutputs) -> Iterator[Check]:
+def shipped_checks(plan: Plan, roles: Sequence[Role], outputs: ProbeOutputs) -> Iterator[Check]:
     """Yield one check of all these files."""
-    if ("shipped", "") not in answers:
+    if ("shipped", "") not in outputs:
         return
     files = shipped_files(plan, roles)
-    wrong = list(_shipped_faults(files, answers["shipped", ""], answers.get(("shipped sums", ""), "")))
+    wrong = list(_shipped_faults(files, outputs["shipped", ""], outputs.get(("shipped sums", ""), "")))
     more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
     named = f"{'; '.join(wrong[:_NAMED])}{more}: `herd up` mends that"
     yield Check("programs", not wrong, named if wrong else f"{len(files)} files match the plan")
@@ -73,7 +73,7 @@ _BASE_SECONDS = 60
 class HostFacts:
     """What a host returned: texts of probes and scripts, and the results of roles' verbs, by type."""
 
-    answers: ProbeOutputs = field(default_factory=dict)
+    outputs: ProbeOutputs = field(default_factory=dict)
     parts: Mapping[type[Any], Any] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     """The part of the host that did not respond to a verb, by the verb's name."""
@@ -107,7 +107,7 @@ def _reached(rig: Rig, plan: Plan, roles: Sequence[Role], facts: HostFacts) -> d
         (each, facts.parts[each.found]) for role in roles if (each := role.verification) if each.found in facts.parts
     ]
     healthy = [name for each, found in verified for name in each.healthy(found)]
-    lines = facts.answers.get(("addresses", ""), "").split("\n")
+    lines = facts.outputs.get(("addresses", ""), "").split("\n")
     own = [words[3] for line in lines if len(words := line.split()) > 3]
     return reached(rig.connect, doors(plan, healthy), own, walls(plan, healthy))
 
@@ -137,14 +137,14 @@ def judge_host(
     rig: Rig, plan: Plan, roles: Sequence[Role], facts: HostFacts, reached: Mapping[str, Reach] | None = None
 ) -> Report:
     """Return the report that follows from what the host returned, and which of its servers are `reached` from here."""
-    judging = Judging(rig, plan, facts.answers, reached or {}, facts.parts)
+    judging = Judging(rig, plan, facts.outputs, reached or {}, facts.parts)
     found = [(role, _judge_role(role, judging, facts)) for role in roles]
     parts = [part for _, part in found]
     return Report(
         rig=plan.rig,
         instances=tuple(each for part in parts for each in part.instances),
         installed=tuple(each for part in parts for each in part.installed),
-        machine=(*_section_checks("machine", found), *shipped_checks(plan, roles, facts.answers)),
+        machine=(*_section_checks("machine", found), *shipped_checks(plan, roles, facts.outputs)),
         cards=_section_checks("cards", found),
         driver=_section_checks("driver", found),
     )

@@ -109,7 +109,7 @@ class FromFolder(Planned):
     path: str
 
 
-class FromNeighbour(Planned):
+class FromPeer(Planned):
     """Another rig: how the controller connects to it, its address for the host, and the path of its store."""
 
     kind: Literal["neighbour"] = "neighbour"
@@ -120,7 +120,7 @@ class FromNeighbour(Planned):
     store: str
 
 
-ModelOrigin = Annotated[FromHub | FromFolder | FromNeighbour, Field(discriminator="kind")]
+ModelOrigin = Annotated[FromHub | FromFolder | FromPeer, Field(discriminator="kind")]
 
 
 class BandwidthRule(NamedTuple):

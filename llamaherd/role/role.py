@@ -124,7 +124,7 @@ class Run:
 class Task:
     """One line of a run: its name, and the changes that follow from the host's state at its turn.
 
-    `notes` returns sentences for the user. If one that is `alone` fails, other tasks continue; in one that `goes_on`,
+    `notes` returns sentences for the user. If one that is `alone` fails, other tasks continue; in one that `continues`,
     even its own later changes do.
     """
 
@@ -132,7 +132,7 @@ class Task:
     changes: Callable[[HostState, Run], Sequence[Change]]
     notes: Callable[[HostState, Run], Sequence[str]] | None = None
     alone: bool = False
-    goes_on: bool = False
+    continues: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Judging:
 
     rig: Rig
     plan: Plan
-    answers: ProbeOutputs
+    outputs: ProbeOutputs
     """What probes and scripts printed."""
     reached: Mapping[str, Reach]
     parts: Mapping[type[Any], Any] = field(default_factory=dict)

@@ -318,13 +318,13 @@ def probes(_: Plan) -> Iterator[Probe]:
     yield Probe("folders", "", ("stat", "-c", "%a %U %n", *_FOLDERS))
 
 
-def host_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
+def host_checks(plan: Plan, outputs: ProbeOutputs) -> Iterator[Check]:
     """Yield a check of each: no login as a server, no further rights of it, and keys that only root writes."""
-    if ("accounts", "") in answers:
-        problems = list(_accounts(plan, answers["accounts", ""], answers.get(("passwords", ""), "").split("\n")))
+    if ("accounts", "") in outputs:
+        problems = list(_accounts(plan, outputs["accounts", ""], outputs.get(("passwords", ""), "").split("\n")))
         yield Check("accounts", not problems, _detail(problems, f"{len(plan.accounts)} that cannot log in"))
-    if ("folders", "") in answers:
-        problems = list(_folders(answers["folders", ""]))
+    if ("folders", "") in outputs:
+        problems = list(_folders(outputs["folders", ""]))
         yield Check("folders", not problems, _detail(problems, "only root can write to keys and programs"))
 
 
@@ -394,6 +394,6 @@ ROLE = Role(
     facts=facts,
     tasks=tasks,
     probes=probes,
-    judge=lambda judging: Verified(tuple(host_checks(judging.plan, judging.answers))),
+    judge=lambda judging: Verified(tuple(host_checks(judging.plan, judging.outputs))),
     describe=describe,
 )

@@ -223,21 +223,21 @@ def probes(plan: Plan) -> Iterator[Probe]:
 def judge(judging: Judging) -> Verified:
     """Return the checks of the page."""
     made = judging.plan.chat
-    return Verified(checks=tuple(chat_checks(made, judging.answers))) if made else Verified()
+    return Verified(checks=tuple(chat_checks(made, judging.outputs))) if made else Verified()
 
 
-def chat_checks(made: ChatPlan, answers: ProbeOutputs) -> Iterator[Check]:
+def chat_checks(made: ChatPlan, outputs: ProbeOutputs) -> Iterator[Check]:
     """Yield checks of the container, its response, and the permissions of its keys and the chats."""
-    container = answers.get(("chat container", ""), "")
+    container = outputs.get(("chat container", ""), "")
     status, health, user, *_ = [*container.split(), "", "", ""]
     right = (status, health, user) == ("running", "healthy", f"{made.number}:{made.number}")
     yield Check(
         "chat page's container", right, f"is {status} {health} as {user}" if right else container or "no response"
     )
-    output = answers.get(("chat page", ""), "")
+    output = outputs.get(("chat page", ""), "")
     well = '"status":true' in output.replace(" ", "")
     yield Check("chat page", well, f"responds on port {made.port}" if well else output[:200] or "no response")
-    owners, private = answers.get(("chat files", ""), ""), (f"400 {made.number} ", f"700 {made.number} ")
+    owners, private = outputs.get(("chat files", ""), ""), (f"400 {made.number} ", f"700 {made.number} ")
     yield private_files_check("chat page's files", owners, private, "keys and conversations")
 
 

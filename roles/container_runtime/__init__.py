@@ -227,7 +227,7 @@ class DockerState(StatePart):
     """The version of `docker compose`; empty without a version 2."""
     units: Mapping[str, UnitFound] = field(default_factory=dict)
     """By name: the units of Docker, of its socket and of containerd."""
-    answers: bool = False
+    responds: bool = False
     """Whether the daemon responds."""
     live_restore: bool = False
     """Whether containers continue to run while the daemon restarts."""
@@ -310,7 +310,7 @@ def state_parts(found: Found) -> tuple[DockerState]:
     return (
         replace(
             docker,
-            answers=True,
+            responds=True,
             live_restore=reported.live_restore,
             cdi=reported.cdi,
             runtimes=runtimes,
@@ -442,7 +442,7 @@ def runtime_refusals(plan: Plan, state: HostState) -> list[Refusal]:
     except SettingsError as error:
         problems.append(Refusal(str(error), "correct it, or move it away: Docker does not start with such a file"))
     # Docker enables CDI only while it starts.
-    must_restart = docker.answers and not docker.cdi and not docker.live_restore
+    must_restart = docker.responds and not docker.cdi and not docker.live_restore
     if not problems and must_restart and docker.running and not toolkit.restart_docker:
         shown = ", ".join(docker.running[:_SHOWN]) + (" and others" if len(docker.running) > _SHOWN else "")
         problems.append(
@@ -503,13 +503,13 @@ def probes(plan: Plan) -> Iterator[Probe]:
         yield Probe("cdi", "", ("sh", "-c", _CDI))
 
 
-def runtime_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
+def runtime_checks(plan: Plan, outputs: ProbeOutputs) -> Iterator[Check]:
     """Yield a check of each planned part."""
-    if plan.runtime and ("Docker", "") in answers:
-        yield _docker(answers["Docker", ""], answers.get(("Docker units", ""), ""))
+    if plan.runtime and ("Docker", "") in outputs:
+        yield _docker(outputs["Docker", ""], outputs.get(("Docker units", ""), ""))
     if plan.runtime and plan.runtime.toolkit:
-        yield _container_toolkit(plan.runtime.toolkit.version, answers.get(("container toolkit", ""), ""))
-        yield _gpus(plan.runtime.toolkit.devices, answers.get(("cdi", ""), ""))
+        yield _container_toolkit(plan.runtime.toolkit.version, outputs.get(("container toolkit", ""), ""))
+        yield _gpus(plan.runtime.toolkit.devices, outputs.get(("cdi", ""), ""))
 
 
 def _docker(version: str, shown: str) -> Check:
@@ -589,6 +589,6 @@ ROLE = Role(
     refusals=lambda plan, state: [replace(each, about="Docker") for each in runtime_refusals(plan, state)],
     tasks=tasks,
     probes=probes,
-    judge=lambda judging: Verified(tuple(runtime_checks(judging.plan, judging.answers))),
+    judge=lambda judging: Verified(tuple(runtime_checks(judging.plan, judging.outputs))),
     describe=describe,
 )

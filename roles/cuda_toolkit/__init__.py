@@ -140,7 +140,7 @@ def probes(plan: Plan) -> Iterator[Probe]:
 def judge(judging: Judging) -> Verified:
     """Return the check of the toolkit."""
     toolkit = judging.plan.toolkit
-    return Verified(checks=(_toolkit(toolkit.version, judging.answers.get(("nvcc", ""), "")),) if toolkit else ())
+    return Verified(checks=(_toolkit(toolkit.version, judging.outputs.get(("nvcc", ""), "")),) if toolkit else ())
 
 
 def _toolkit(version: str, output: str) -> Check:

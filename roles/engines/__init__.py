@@ -358,7 +358,7 @@ def probes(plan: Plan) -> Iterator[Probe]:
 def installed_builds(judging: Judging) -> Iterator[Installed]:
     """Yield the builds that exist."""
     for build in judging.plan.builds:
-        if output := build_manifest(build.id, judging.answers):
+        if output := build_manifest(build.id, judging.outputs):
             version = str(output.get("version", "")).removeprefix("version: ")
             made_by = f"release {build.release.tag}" if build.release else output.get("compiler")
             yield Installed(f"{build.kind} ({build.id}, {version}, {made_by})", build.folder)

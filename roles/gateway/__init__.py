@@ -450,30 +450,30 @@ def _body(model: GatewayModel) -> str:
 def judge(judging: Judging) -> Verified:
     """Return the checks of the gateway."""
     made = judging.plan.gateway
-    return Verified(checks=tuple(gateway_checks(made, judging.answers, judging.rig.rig))) if made else Verified()
+    return Verified(checks=tuple(gateway_checks(made, judging.outputs, judging.rig.rig))) if made else Verified()
 
 
-def gateway_checks(made: GatewayPlan, answers: ProbeOutputs, rig: str) -> Iterator[Check]:
+def gateway_checks(made: GatewayPlan, outputs: ProbeOutputs, rig: str) -> Iterator[Check]:
     """Yield checks of the unit, its files' access, refused requests, and each model's response."""
-    stopped = frozenset(answers.get(("gateway paused", ""), "").split())
-    yield service_check("gateway", answers.get(("gateway unit", ""), ""), GATEWAY_UNIT)
-    owners = answers.get(("gateway files", ""), "")
+    stopped = frozenset(outputs.get(("gateway paused", ""), "").split())
+    yield service_check("gateway", outputs.get(("gateway unit", ""), ""), GATEWAY_UNIT)
+    owners = outputs.get(("gateway files", ""), "")
     yield private_files_check("gateway files", owners, (f"600 {GATEWAY_USER}", "700 "), "keys and hashes")
-    yield from _certificate_check(answers.get(("gateway certificate", "")))
+    yield from _certificate_check(outputs.get(("gateway certificate", "")))
     for what, section, status in (
         ("gateway without a key", "keyless", "401"),
         ("gateway with a wrong key", "wrong", "401"),
         ("gateway, other paths", "elsewhere", "404"),
     ):
-        if section == "elsewhere" and ("gateway elsewhere", "") not in answers:
+        if section == "elsewhere" and ("gateway elsewhere", "") not in outputs:
             continue  # without a user's key, the response is another
-        found = _status(answers.get((f"gateway {section}", ""), ""))
+        found = _status(outputs.get((f"gateway {section}", ""), ""))
         expected = "" if found == status else f", not {status}"
-        yield Check(what, found == status, f"HTTP {found or 'no answer'}{expected}")
+        yield Check(what, found == status, f"{_http(found)}{expected}")
     for model in made.models:
         own = {each.name for each in model.servers if service_of(each.name.removeprefix(f"{rig}.")) in stopped}
         paused = bool(own) and own == {each.name for each in model.servers}
-        yield _answers(model, answers.get(("gateway model", model.name)), paused=paused)
+        yield _chat_check(model, outputs.get(("gateway model", model.name)), paused=paused)
 
 
 def _certificate_check(output: str | None) -> Iterator[Check]:
@@ -482,10 +482,14 @@ def _certificate_check(output: str | None) -> Iterator[Check]:
         return
     status, _, why = output.partition(" ")
     detail = "is of the CA that clients trust, and holds today"
-    yield Check("gateway certificate", status == "0", detail if status == "0" else why or "no answer")
+    yield Check("gateway certificate", status == "0", detail if status == "0" else why or "no response")
 
 
-def _answers(model: GatewayModel, output: str | None, *, paused: bool) -> Check:
+def _http(status: str) -> str:
+    return f"HTTP {status}" if status else "no response"
+
+
+def _chat_check(model: GatewayModel, output: str | None, *, paused: bool) -> Check:
     """Return whether a model responds through the gateway, and which server did. `paused`: all its servers are."""
     name = f"gateway model {model.name}"
     if output is None:
@@ -504,7 +508,7 @@ def _answers(model: GatewayModel, output: str | None, *, paused: bool) -> Check:
         return Check(name, True, f"{server} returns HTTP {status} to a chat: it may serve other requests")
     if status == "429":
         return Check(name, True, "all its servers are at work", doubt=True)
-    return Check(name, False, f"HTTP {status or 'no answer'} to a chat: no server responds, or they refuse the gateway")
+    return Check(name, False, f"{_http(status)} to a chat: no server responds, or they refuse the gateway")
 
 
 def _status(output: str) -> str:

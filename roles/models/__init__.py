@@ -30,7 +30,7 @@ from llamaherd.plan import (
     Estimate,
     FromFolder,
     FromHub,
-    FromNeighbour,
+    FromPeer,
     ModelFile,
     ModelOrigin,
     ModelPlan,
@@ -79,7 +79,7 @@ def _sources(store: Store, rigs: Mapping[str, Rig]) -> Iterator[ModelOrigin]:
         elif origin.startswith("/"):
             yield FromFolder(path=origin)
         elif peer := rigs.get(origin):
-            yield FromNeighbour(
+            yield FromPeer(
                 name=origin,
                 connect=peer.connect,
                 address=peer.address,
@@ -291,7 +291,7 @@ class SharingError(UserError):
     """A rig shares nothing just now, and reports why."""
 
 
-def share_input(source: FromNeighbour, wanted: Sequence[str], peer: str, token: str) -> ShareInput:
+def share_input(source: FromPeer, wanted: Sequence[str], peer: str, token: str) -> ShareInput:
     """Return the input that opens a rig's store to a peer: the file of its own with the token is named `peer`."""
     return ShareInput(
         store=source.store,
@@ -304,7 +304,7 @@ def share_input(source: FromNeighbour, wanted: Sequence[str], peer: str, token: 
     )
 
 
-def shared_urls(source: FromNeighbour, wanted: Sequence[str], shared: Shared) -> dict[str, str]:
+def shared_urls(source: FromPeer, wanted: Sequence[str], shared: Shared) -> dict[str, str]:
     """Return the URLs of the shared files, by sha256.
 
     Raise SharingError if the rig shares nothing, and UnexpectedLineError for a file that was not requested.
@@ -323,7 +323,7 @@ def file_places(plan: Plan, wanted: Sequence[str], report: Report) -> list[Model
     for source in plan.store.sources:
         if isinstance(source, FromHub):
             found += _from_hub(plan, wanted)
-        elif isinstance(source, FromNeighbour):
+        elif isinstance(source, FromPeer):
             found += _from_peer(source, wanted, report)
     return found
 
@@ -352,7 +352,7 @@ def _mirrored(url: str, repo: str) -> str:
     return f"{endpoint()}{url[at:]}"
 
 
-def _from_peer(source: FromNeighbour, wanted: Sequence[str], report: Report) -> list[ModelSource]:
+def _from_peer(source: FromPeer, wanted: Sequence[str], report: Report) -> list[ModelSource]:
     """Open the store of a rig for a while. A client with the token, which is made here, can read from it."""
     token = secrets.token_hex(32)
     try:
@@ -428,7 +428,7 @@ def probes(plan: Plan) -> Iterator[Probe]:
 
 def judge(judging: Judging) -> Verified:
     """Return the files in the store."""
-    there = [(model, stored_files(model.folder, judging.answers)) for model in judging.plan.models]
+    there = [(model, stored_files(model.folder, judging.outputs)) for model in judging.plan.models]
     installed = (
         Installed(f"model {model.name} ({show_size(sum(files.values()))})", model.folder)
         for model, files in there
@@ -460,7 +460,7 @@ def _store_lines(store: StorePlan) -> list[str]:
 
 def _origin(origin: ModelOrigin) -> str:
     match origin:
-        case FromNeighbour():
+        case FromPeer():
             return f"rig {origin.name} ({origin.address}:{origin.port})"
         case FromFolder():
             return origin.path
@@ -493,7 +493,7 @@ def tasks(plan: Plan) -> Iterator[Task]:
             "in the store",
             lambda state, _: model_changes(plan, state, file_places, _WATCHER),
             alone=True,
-            goes_on=True,
+            continues=True,
         )
 
 

@@ -300,15 +300,15 @@ def probes(plan: Plan) -> Iterator[Probe]:
 def judge(judging: Judging) -> Verified:
     """Return the checks of monitoring."""
     made = judging.plan.monitoring
-    return Verified(checks=tuple(monitoring_checks(made, judging.answers))) if made and made.units else Verified()
+    return Verified(checks=tuple(monitoring_checks(made, judging.outputs))) if made and made.units else Verified()
 
 
-def monitoring_checks(made: MonitoringPlan, answers: ProbeOutputs) -> Iterator[Check]:
+def monitoring_checks(made: MonitoringPlan, outputs: ProbeOutputs) -> Iterator[Check]:
     """Yield checks of the units, the metrics, the keys' access, and the response of all targets."""
     for unit in made.units:
-        yield service_check(unit.name.removesuffix(".service"), answers.get(("monitoring unit", unit.name), ""))
+        yield service_check(unit.name.removesuffix(".service"), outputs.get(("monitoring unit", unit.name), ""))
     if made.exporter:
-        metrics = answers.get(("monitoring exporter", ""), "")
+        metrics = outputs.get(("monitoring exporter", ""), "")
         count = len(re.findall("^node_", metrics, re.MULTILINE))
         detail = f"{count} are exported" if count else "none are exported: `herd up`"
         yield Check("figures of the host", count > 0, detail)
@@ -318,19 +318,19 @@ def monitoring_checks(made: MonitoringPlan, answers: ProbeOutputs) -> Iterator[C
             detail = "those of GPUs or a certificate are exported" if exported else lacking
             yield Check("further figures", exported, detail)
     if made.watcher:
-        yield from _watcher(made.watcher, answers)
+        yield from _watcher(made.watcher, outputs)
 
 
-def _watcher(watcher: WatcherPlan, answers: ProbeOutputs) -> Iterator[Check]:
-    owners = answers.get(("monitoring files", ""), "")
+def _watcher(watcher: WatcherPlan, outputs: ProbeOutputs) -> Iterator[Check]:
+    owners = outputs.get(("monitoring files", ""), "")
     yield private_files_check("monitoring files", owners, (f"600 {MONITORING_USER}", "700 "), "keys")
-    found = re.search('"spec":"([0-9a-f]*)"', answers.get(("monitoring read", ""), ""))
+    found = re.search('"spec":"([0-9a-f]*)"', outputs.get(("monitoring read", ""), ""))
     read = found[1] if found else ""
     detail = "has read what is planned" if read == watcher.spec else f"has read {read or 'nothing'}, not {watcher.spec}"
     yield Check("Prometheus", read == watcher.spec, detail)
-    status = answers.get(("monitoring alertmanager", ""), "").strip()
-    yield Check("Alertmanager", status == "200", f"HTTP {status or 'no answer'} to whether it is ready")
-    down = {*re.findall('"instance":"([^"]*)"', answers.get(("monitoring down", ""), ""))}
+    status = outputs.get(("monitoring alertmanager", ""), "").strip()
+    yield Check("Alertmanager", status == "200", f"HTTP {status} from /-/ready" if status else "no response")
+    down = {*re.findall('"instance":"([^"]*)"', outputs.get(("monitoring down", ""), ""))}
     # Another rig may be off, and a server may read a long prompt: an alert reports these.
     detail = f"no response from {', '.join(sorted(down))}" if down else "all targets respond"
     yield Check("what is watched", True, detail, doubt=bool(down))

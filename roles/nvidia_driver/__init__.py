@@ -231,13 +231,13 @@ def probes(plan: Plan) -> Iterator[Probe]:
 def judge(judging: Judging) -> Verified:
     """Return the checks of the driver."""
     driver = judging.plan.driver
-    return Verified(checks=tuple(driver_checks(driver, judging.answers)) if driver else ())
+    return Verified(checks=tuple(driver_checks(driver, judging.outputs)) if driver else ())
 
 
-def driver_checks(driver: DriverPlan, answers: ProbeOutputs) -> Iterator[Check]:
+def driver_checks(driver: DriverPlan, outputs: ProbeOutputs) -> Iterator[Check]:
     """Yield the checks of the driver, its module and its daemon."""
-    loaded = _loaded(answers.get(("driver", ""), ""))
-    output = answers.get(("driver by its library", ""), "").strip().partition("\n")[0]
+    loaded = _loaded(outputs.get(("driver", ""), ""))
+    output = outputs.get(("driver by its library", ""), "").strip().partition("\n")[0]
     library = output if re.fullmatch(r"\d{3}(\.\d+)+", output) else None
     if loaded is None:
         yield Check("driver", False, "no driver is loaded: `herd up`")
@@ -248,11 +248,11 @@ def driver_checks(driver: DriverPlan, answers: ProbeOutputs) -> Iterator[Check]:
         yield Check("driver", False, f"{loaded} is loaded, and {found}: `herd up`")
     else:
         yield Check("driver", True, f"{loaded} is loaded, and its library is of that version")
-    disk = answers.get(("driver on disk", ""), "").strip()
+    disk = outputs.get(("driver on disk", ""), "").strip()
     found = f"the running kernel has {disk or 'no module'} on disk"
     detail = found if disk == loaded else f"{found}, loaded is {loaded or 'none'}"
     yield Check("module", disk == loaded is not None, detail)
-    unit = parse_pairs(answers.get(("persistence daemon", ""), ""))
+    unit = parse_pairs(outputs.get(("persistence daemon", ""), ""))
     state, load = unit.get("ActiveState", "not there"), unit.get("LoadState", "not there")
     shown = state if load == "loaded" else "not there"
     yield Check("daemon", shown == "active", f"nvidia-persistenced is {shown}")

@@ -42,7 +42,7 @@ from llamaherd.role.changes import Change, RebootHost, RunVerb, file_differences
 from llamaherd.role.role import Planning, PlanPart
 from roles.nvidia_driver.onhost import LoadInput, Names, RebootedInput, RebootInput
 from roles.nvidia_driver.onhost.packages import VERSION, ComponentsInput, DriverInput, InstallInput
-from roles.nvidia_driver.onhost.undo import DOCUMENT, UndoInput, WayBack
+from roles.nvidia_driver.onhost.undo import DOCUMENT, DriverRollback, UndoInput
 
 APT_SOURCES = "src:*nvidia*:any libcuda1 libcudadebugger1 libnvcuvid1 libnvoptix1 libxnvctrl0"
 """All of a driver's packages for preferences, as NVIDIA's own pinning packages name them, and by name those that a
@@ -195,10 +195,10 @@ BACK_SECONDS = 1800
 """How much longer a host is waited for that may go back: modules are compiled, and it boots once more."""
 
 
-def way_back(driver: DriverPlan) -> WayBack:
+def way_back(driver: DriverPlan) -> DriverRollback:
     """Return how the next boot goes back to the driver that works."""
     (unit,) = written_files([undo_file()])
-    return WayBack(UndoInput(driver.kind, driver.reboot), unit)
+    return DriverRollback(UndoInput(driver.kind, driver.reboot), unit)
 
 
 def undo_file() -> TextFile:

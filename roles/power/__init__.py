@@ -99,7 +99,7 @@ def _served(rig: Rig) -> list[str]:
     )
 
 
-class HeldGpu(NamedTuple):
+class NotedGpu(NamedTuple):
     """Our note of a GPU's limits: watts or `refused`, MHz, `on`, percent.
 
     `-` means no limit and `?` an unknown one. Old notes do not contain fans.
@@ -116,7 +116,7 @@ class PowerState(StatePart):
     """The unit that holds GPUs to their limits, and its notes about them."""
 
     unit: ServiceState | None = None
-    held: Mapping[str, HeldGpu] = field(default_factory=dict)
+    held: Mapping[str, NotedGpu] = field(default_factory=dict)
     """By UUID."""
 
 
@@ -127,9 +127,9 @@ def inspection_input(plan: Plan) -> InspectInput | None:
 
 def state_parts(found: Found) -> tuple[PowerState]:
     """Return the part of the host's state. Raise ValueError for a note of too many words."""
-    if any(len(words) > len(HeldGpu._fields) for words in found.held.values()):
-        raise ValueError(f"the note about a GPU has more than {len(HeldGpu._fields)} words")
-    return (PowerState(found.unit, {uuid: HeldGpu(*words) for uuid, words in found.held.items()}),)
+    if any(len(words) > len(NotedGpu._fields) for words in found.held.values()):
+        raise ValueError(f"the note about a GPU has more than {len(NotedGpu._fields)} words")
+    return (PowerState(found.unit, {uuid: NotedGpu(*words) for uuid, words in found.held.items()}),)
 
 
 def power_refusals(plan: Plan, state: HostState, *, driver_is_there: bool = False) -> list[Refusal]:
@@ -178,7 +178,7 @@ def facts(plan: Plan, state: HostState) -> Iterator[PreflightRow]:
     """Yield the limits of GPUs."""
     if plan.power:
         wanted = "; ".join(f"{card.name}: {card.declared}" for card in plan.power.cards)
-        yield PreflightRow("power", "GPUs answer" if state.gpus.shown else "no GPU answers", wanted)
+        yield PreflightRow("power", "GPUs respond" if state.gpus.shown else "no GPU responds", wanted)
 
 
 def power_changes(plan: Plan, state: HostState) -> list[Change]:
@@ -222,34 +222,34 @@ def _not_as_planned(gpus: Sequence[GpuPower], state: HostState) -> list[str]:
     return why
 
 
-def _drift(gpu: GpuPower, seen: GpuState, host: HostState) -> str:
+def _drift(gpu: GpuPower, found: GpuState, host: HostState) -> str:
     """Return how a GPU's limits differ from the plan, by our note and by the driver; empty if they match."""
-    held = PowerState.of(host).held.get(seen.uuid)
+    held = PowerState.of(host).held.get(found.uuid)
     if held is None:
         return "there is no note that it is held"
     # Forgotten by then, or soon: a GPU that nothing keeps loaded.
-    if held.persistence == "on" and seen.persistent is False:
+    if held.persistence == "on" and found.persistent is False:
         return "persistence mode is off"
-    return _clock_drift(gpu, seen, held) or _fan_drift(gpu, seen, held) or _limit_drift(gpu, seen, held)
+    return _clock_drift(gpu, found, held) or _fan_drift(gpu, found, held) or _limit_drift(gpu, found, held)
 
 
-def _clock_drift(gpu: GpuPower, seen: GpuState, held: HeldGpu) -> str:
+def _clock_drift(gpu: GpuPower, found: GpuState, held: NotedGpu) -> str:
     wanted = ",".join(map(str, gpu.clocks)) if gpu.clocks else "-"
     if held.clocks != wanted:
         return f"clocks were set to {held.clocks} MHz"
-    too_fast = gpu.clocks and seen.clock is not None and seen.clock > gpu.clocks[1] + CLOCK_STEP
-    return f"it runs at {seen.clock} MHz" if too_fast else ""
+    too_fast = gpu.clocks and found.clock is not None and found.clock > gpu.clocks[1] + CLOCK_STEP
+    return f"it runs at {found.clock} MHz" if too_fast else ""
 
 
-def _fan_drift(gpu: GpuPower, seen: GpuState, held: HeldGpu) -> str:
+def _fan_drift(gpu: GpuPower, found: GpuState, held: NotedGpu) -> str:
     if held.fans != str(gpu.fans or "-"):
         return f"fans were set to {held.fans} %"
-    if gpu.fans is not None and (seen.fan is None or abs(seen.fan - gpu.fans) > FAN_STEP):
-        return f"fans run at {seen.fan} %"
+    if gpu.fans is not None and (found.fan is None or abs(found.fan - gpu.fans) > FAN_STEP):
+        return f"fans run at {found.fan} %"
     return ""
 
 
-def _limit_drift(gpu: GpuPower, seen: GpuState, held: HeldGpu) -> str:
+def _limit_drift(gpu: GpuPower, found: GpuState, held: NotedGpu) -> str:
     if gpu.limit is None:
         return "" if held.limit == "-" else f"its limit was set to {held.limit} W"
     # Whether a GPU takes a limit, only trying tells: some tell a range and refuse all the same.
@@ -257,8 +257,8 @@ def _limit_drift(gpu: GpuPower, seen: GpuState, held: HeldGpu) -> str:
         return "it took no limit, and no clocks are declared" if gpu.clocks is None else ""
     if held.limit != str(gpu.limit):
         return f"its limit was set to {held.limit} W"
-    if seen.limit is None or abs(seen.limit - gpu.limit) > ROUNDING:
-        return f"its limit is {'not reported' if seen.limit is None else f'{seen.limit:g} W'}"
+    if found.limit is None or abs(found.limit - gpu.limit) > ROUNDING:
+        return f"its limit is {'not reported' if found.limit is None else f'{found.limit:g} W'}"
     return ""
 
 
@@ -274,13 +274,13 @@ def probes(plan: Plan) -> Iterator[Probe]:
 def judge(judging: Judging) -> Verified:
     """Return the checks of GPUs' limits."""
     power = judging.plan.power
-    return Verified(checks=tuple(power_checks(power, judging.answers)) if power else ())
+    return Verified(checks=tuple(power_checks(power, judging.outputs)) if power else ())
 
 
-def power_checks(power: PowerPlan, answers: ProbeOutputs) -> Iterator[Check]:
+def power_checks(power: PowerPlan, outputs: ProbeOutputs) -> Iterator[Check]:
     """Yield the checks of the unit and of each GPU."""
-    yield service_check("unit", answers.get(("power unit", ""), ""), POWER_UNIT)
-    printed = answers.get(("cards", ""), "")
+    yield service_check("unit", outputs.get(("power unit", ""), ""), POWER_UNIT)
+    printed = outputs.get(("cards", ""), "")
     rows = _rows(printed)
     for gpu in power.cards:
         row = _row_of(gpu.at, rows)
@@ -288,12 +288,12 @@ def power_checks(power: PowerPlan, answers: ProbeOutputs) -> Iterator[Check]:
             first = (printed.strip().splitlines() or ["nvidia-smi printed nothing"])[0]
             yield Check(gpu.name, False, f"{gpu.at} is not among the {len(rows)} GPUs" if rows else first)
         else:
-            yield _gpu_check(gpu, row, _note(row["uuid"], answers))
+            yield _gpu_check(gpu, row, _note(row["uuid"], outputs))
 
 
-def _note(uuid: str, answers: ProbeOutputs) -> str:
+def _note(uuid: str, outputs: ProbeOutputs) -> str:
     """Return the note of what a GPU is limited to: `FOLDER/GPU-…:NOTE` is a line of it."""
-    lines = (line.partition(f"/{uuid}:") for line in answers.get(("held", ""), "").split("\n"))
+    lines = (line.partition(f"/{uuid}:") for line in outputs.get(("held", ""), "").split("\n"))
     return "\n".join(note for _, found, note in lines if found)
 
 

@@ -42,14 +42,14 @@ from roles.serve.verify import healthy_names, judge_servers, verification_input
 
 def tasks(plan: Plan) -> Iterator[Task]:
     """Yield removals first: they may hold what another instance needs. If new servers come, removals wait."""
-    yield Task("servers that change together", lambda state, _: cut_off_changes(state), alone=True, goes_on=True)
-    yield Task("instances no longer declared", partial(_removals, plan), alone=True, goes_on=True)
-    yield Task("images", partial(_images, plan), alone=True, goes_on=True)
+    yield Task("servers that change together", lambda state, _: cut_off_changes(state), alone=True, continues=True)
+    yield Task("instances no longer declared", partial(_removals, plan), alone=True, continues=True)
+    yield Task("images", partial(_images, plan), alone=True, continues=True)
     for instance in plan.instances:
         name, notes = f"{instance.name} ({instance.backend})", partial(_paused, plan, instance)
         yield Task(name, partial(_switch, plan, instance), notes=notes, alone=True)
     if any(instance.endpoint.for_others for instance in plan.instances):
-        yield Task("reached from here", lambda *_: (), notes=partial(_shut, plan), alone=True, goes_on=True)
+        yield Task("reached from here", lambda *_: (), notes=partial(_shut, plan), alone=True, continues=True)
 
 
 def _removals(plan: Plan, state: HostState, _: Run) -> list[Change]:

@@ -90,13 +90,13 @@ def ports_taken(plan: Plan, state: HostState) -> Iterator[Refusal]:
             continue
         holder = ServeState.of(state).holders.get(instance.endpoint.port)
         port = instance.endpoint.port
-        who, help_ = "something else", f"see by what with `ss -ltnp 'sport = :{port}'` and stop that"
+        program, help_ = "something else", f"see by what with `ss -ltnp 'sport = :{port}'` and stop that"
         if holder and holder.container:
-            who, help_ = f"container {holder.container}", f"stop it (`docker stop {holder.container}`)"
+            program, help_ = f"container {holder.container}", f"stop it (`docker stop {holder.container}`)"
         elif holder:
-            who, help_ = f"{holder.program} (process {holder.pid})", "stop that program"
+            program, help_ = f"{holder.program} (process {holder.pid})", "stop that program"
         yield Refusal(
-            f"port {port} of instance `{instance.name}` is taken by {who}",
+            f"port {port} of instance `{instance.name}` is taken by {program}",
             f"{help_}, or choose another port",
             "ports",
         )

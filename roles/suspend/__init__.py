@@ -92,12 +92,12 @@ def probes(plan: Plan) -> Iterator[Probe]:
         yield Probe("suspend result", "", ("systemctl", "show", "-P", "Result", SUSPEND_UNIT), errors=True)
 
 
-def suspend_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
+def suspend_checks(plan: Plan, outputs: ProbeOutputs) -> Iterator[Check]:
     """Yield checks of the timer, and of the last run of its program."""
     if plan.suspend is None:
         return
-    yield service_check("suspend", answers.get(("suspend timer", ""), ""), SUSPEND_TIMER)
-    if (result := answers.get(("suspend result", ""), "").strip()) not in ("success", ""):
+    yield service_check("suspend", outputs.get(("suspend timer", ""), ""), SUSPEND_TIMER)
+    if (result := outputs.get(("suspend result", ""), "").strip()) not in ("success", ""):
         detail = f"the host was not suspended ({result}): see `journalctl -u {SUSPEND_UNIT}`"
         yield Check("suspend", True, detail, doubt=True)
 
@@ -124,6 +124,6 @@ ROLE = Role(
     leftovers=suspend_leftovers,
     tasks=tasks,
     probes=probes,
-    judge=lambda judging: Verified(tuple(suspend_checks(judging.plan, judging.answers))),
+    judge=lambda judging: Verified(tuple(suspend_checks(judging.plan, judging.outputs))),
     describe=describe,
 )

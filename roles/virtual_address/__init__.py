@@ -188,14 +188,14 @@ def probes(plan: Plan) -> Iterator[Probe]:
 def judge(judging: Judging) -> Verified:
     """Return the checks of the address."""
     made = judging.plan.virtual_address
-    return Verified(checks=tuple(address_checks(made, judging.answers))) if made else Verified()
+    return Verified(checks=tuple(address_checks(made, judging.outputs))) if made else Verified()
 
 
-def address_checks(made: VirtualAddressPlan, answers: ProbeOutputs) -> Iterator[Check]:
+def address_checks(made: VirtualAddressPlan, outputs: ProbeOutputs) -> Iterator[Check]:
     """Yield checks of the unit, and of the server at the address."""
-    yield service_check("virtual address unit", answers.get(("virtual address unit", ""), ""), ADDRESS_UNIT)
-    here = answers.get(("virtual address", ""), "").strip() == f"{made.address} here"
-    status = answers.get(("virtual address health", ""), "").strip()
+    yield service_check("virtual address unit", outputs.get(("virtual address unit", ""), ""), ADDRESS_UNIT)
+    here = outputs.get(("virtual address", ""), "").strip() == f"{made.address} here"
+    status = outputs.get(("virtual address health", ""), "").strip()
     where = "on this rig" if here else "on another host"
     if status == "200":
         yield Check("virtual address", True, f"{made.address} is {where}, and a gateway responds there")

@@ -69,10 +69,10 @@ def probes(plan: Plan) -> Iterator[Probe]:
         yield service_probe("wake socket", WAKE_SOCKET)
 
 
-def wake_checks(plan: Plan, answers: ProbeOutputs) -> Iterator[Check]:
+def wake_checks(plan: Plan, outputs: ProbeOutputs) -> Iterator[Check]:
     """Yield the check of the socket, without which the gateway wakes no rig."""
     if wake_files(plan.gateway):
-        yield service_check("wake", answers.get(("wake socket", ""), ""), WAKE_SOCKET)
+        yield service_check("wake", outputs.get(("wake socket", ""), ""), WAKE_SOCKET)
 
 
 def describe(plan: Plan, _: Mapping[str, Estimate | str]) -> Iterator[str]:
@@ -96,6 +96,6 @@ ROLE = Role(
     leftovers=wake_leftovers,
     tasks=tasks,
     probes=probes,
-    judge=lambda judging: Verified(tuple(wake_checks(judging.plan, judging.answers))),
+    judge=lambda judging: Verified(tuple(wake_checks(judging.plan, judging.outputs))),
     describe=describe,
 )

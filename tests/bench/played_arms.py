@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from llamaherd.measure.client.http_client import Answer, Failure, Piece, Timings, Usage
+from llamaherd.measure.client.http_client import Failure, Piece, StreamedResponse, Timings, Usage
 from llamaherd.measure.client.requests import RequestSpec, suite
 from llamaherd.measure.results.result import Cell, Condition, Method, Result, Start
 from llamaherd.measure.trials.trial import VariantName
@@ -57,7 +57,7 @@ class Played:
     def clock(self) -> float:
         return self.now
 
-    def request(self, wanted: RequestSpec) -> Answer | Failure:
+    def request(self, wanted: RequestSpec) -> StreamedResponse | Failure:
         assert self.running
         self.asked[self.running].append(wanted)
         if failed := self.fails(sum(map(len, self.asked.values()))):
@@ -73,11 +73,11 @@ class Played:
         return answer(wanted.tokens, prompt_ms, predicted_ms, self.count(wanted.text), wanted.tokens - 1 - steps)
 
 
-def answer(tokens: int, prompt_ms: float, predicted_ms: float, prompt: int, accepted: int) -> Answer:
+def answer(tokens: int, prompt_ms: float, predicted_ms: float, prompt: int, accepted: int) -> StreamedResponse:
     """What the client makes of an answer of llama.cpp."""
     drafted = (accepted + 10) if accepted else None
     timings = Timings(0, prompt, prompt_ms, tokens, predicted_ms, drafted, accepted or None)
-    return Answer(
+    return StreamedResponse(
         connect_ms=0.1,
         first_token_ms=prompt_ms + 1,
         last_token_ms=prompt_ms + predicted_ms,

@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from llamaherd.measure.client.http_client import (
-    Answer,
     Events,
     Failure,
     NonsenseError,
     Patience,
     Reading,
+    StreamedResponse,
     Target,
-    stream_answer,
+    stream_response,
 )
-from llamaherd.measure.client.requests import cache_buster, run_from_answer
+from llamaherd.measure.client.requests import cache_buster, run_from_response
 from llamaherd.measure.results.comparison import compare_results
 from llamaherd.measure.results.result import Cell, Condition, Method, Result, Run
 from llamaherd.measure.statistics import block_orders
@@ -37,23 +37,23 @@ SOON = Patience(connect=2, first=0.5, silence=0.3, total=1.5)
 KEY = "sk-canary-4711"
 
 
-def asked(url: str, patience: Patience = SOON, key: str | None = None, **body: Any) -> Answer | Failure:
-    return stream_answer(Target(url, key), CHAT, {"messages": [], **body}, patience)
+def asked(url: str, patience: Patience = SOON, key: str | None = None, **body: Any) -> StreamedResponse | Failure:
+    return stream_response(Target(url, key), CHAT, {"messages": [], **body}, patience)
 
 
-def exactly(parts: Sequence[Part]) -> Answer:
+def exactly(parts: Sequence[Part]) -> StreamedResponse:
     """The answer to these parts, each seen at its very time."""
     virtual = Virtual()
     with Played(lambda _: virtual.paced(parts)) as server:
-        return good(stream_answer(Target(server.url), CHAT, {}, SOON, virtual.clock))
+        return good(stream_response(Target(server.url), CHAT, {}, SOON, virtual.clock))
 
 
-def good(found: Answer | Failure) -> Answer:
-    assert isinstance(found, Answer), found
+def good(found: StreamedResponse | Failure) -> StreamedResponse:
+    assert isinstance(found, StreamedResponse), found
     return found
 
 
-def bad(found: Answer | Failure) -> Failure:
+def bad(found: StreamedResponse | Failure) -> Failure:
     assert isinstance(found, Failure), found
     assert found.help
     assert "\n" not in found.message
@@ -105,16 +105,16 @@ def test_what_the_engine_tells_counts() -> None:
     timings = TIMINGS | {"draft_n": 150, "draft_n_accepted": 120, "predicted_per_second": 1e9}
     with played(*answer(3, 0.01, 0.002, timings=timings)) as server:
         found = good(asked(server.url))
-    run = run_from_answer(found, CONDITION, at=1.5, start=0, block=2)
+    run = run_from_response(found, CONDITION, at=1.5, start=0, block=2)
     assert (run.cache_n, run.prompt_n, run.prompt_ms, run.predicted_n, run.predicted_ms) == (3, 40, 50.0, 257, 2560.0)
     assert (run.draft_n, run.draft_n_accepted, run.steps, run.clock) == (150, 120, 136, "engine")
     assert (run.at, run.block, run.stopped, run.excluded) == (1.5, 2, "length", None)
     assert run.first_token_ms == found.first_token_ms
     assert len(run.pieces_ms) == 2
     cold = CONDITION.model_copy(update={"cache": "cold"})
-    assert run_from_answer(found, cold, at=0).excluded == "3 tokens of the prompt came from a cache"
+    assert run_from_response(found, cold, at=0).excluded == "3 tokens of the prompt came from a cache"
     longer = CONDITION.model_copy(update={"generated": 600})
-    assert run_from_answer(found, longer, at=0).excluded == "it ended after 257 of 600 tokens"
+    assert run_from_response(found, longer, at=0).excluded == "it ended after 257 of 600 tokens"
 
 
 def test_timings_with_each_token() -> None:
@@ -132,13 +132,13 @@ def test_where_the_engine_tells_nothing_the_client_does() -> None:
     """As vLLM and others: tokens from `usage`, times from our clock, and what was cached if it is told."""
     usage = {"prompt_tokens": 50, "completion_tokens": 30, "prompt_tokens_details": {"cached_tokens": 20}}
     found = exactly(answer(30, 0.05, 0.004, usage=usage))
-    run = run_from_answer(found, Condition(kind="code", generated=30), at=0)
+    run = run_from_response(found, Condition(kind="code", generated=30), at=0)
     assert (run.clock, run.prompt_n, run.cache_n, run.predicted_n) == ("client", 30, 20, 30)
     assert run.predicted_ms == pytest.approx(29 * 4)
     assert run.pieces_ms == (4.0,) * 29
     assert run.prompt_ms == found.first_token_ms
     with played(*answer(3, 0, 0)) as server:
-        untold = run_from_answer(good(asked(server.url)), CONDITION, at=0)
+        untold = run_from_response(good(asked(server.url)), CONDITION, at=0)
     assert untold.excluded == "the server does not report how many tokens it generated"
 
 
@@ -158,9 +158,9 @@ def test_llama_cpps_own_form() -> None:
     progress = event({"prompt_progress": {"total": 9}, "content": "", "stop": False})
     word = event({"content": "a", "stop": False})
     with played((0, PLAIN), (0, progress), (0.01, word), (0.02, word), (0.02, event(stop))) as server:
-        found = good(stream_answer(Target(server.url), "/completion", {"prompt": [1, 2]}, SOON))
+        found = good(stream_response(Target(server.url), "/completion", {"prompt": [1, 2]}, SOON))
     assert (found.text, found.finish) == ("aa", "limit")
-    assert run_from_answer(found, CONDITION, at=0).stopped == "length"
+    assert run_from_response(found, CONDITION, at=0).stopped == "length"
 
 
 def test_events_in_any_pieces() -> None:
@@ -362,8 +362,8 @@ def measured(speeds: dict[str, float], blocks: int, tokens: int = 30) -> tuple[R
         for block, order in enumerate(block_orders("played", blocks)):
             for arm in order:
                 body = {"messages": [{"role": "user", "content": cache_buster("played", block)}]}
-                found = good(stream_answer(Target(urls[arm]), CHAT, body, SOON, virtual.clock))
-                runs[arm].append(run_from_answer(found, condition, at=0, block=block))
+                found = good(stream_response(Target(urls[arm]), CHAT, body, SOON, virtual.clock))
+                runs[arm].append(run_from_response(found, condition, at=0, block=block))
     one, other = (
         Result(
             llamaherd="1",

@@ -13,8 +13,8 @@ from llamaherd.engines.flags.task import Task
 from llamaherd.measure.bench.measurement import MANY, QUERY, TaskSeries, task_series
 from llamaherd.measure.bench.series import FEWEST_RUNS, MOST_RUNS
 from llamaherd.measure.bench.session import warm_up_inputs
-from llamaherd.measure.client.http_client import Answer, Failure, Target
-from llamaherd.measure.client.requests import RequestSpec, SeriesProgress, TaskRequests, run_from_answer
+from llamaherd.measure.client.http_client import Failure, StreamedResponse, Target
+from llamaherd.measure.client.requests import RequestSpec, SeriesProgress, TaskRequests, run_from_response
 from llamaherd.measure.results.comparison_table import measurement_outcome
 from llamaherd.measure.results.metrics import FIRST_TOKEN, PREFILL, RESPONSE
 from llamaherd.measure.results.result import Cell, Condition, Result, Run
@@ -96,9 +96,9 @@ def test_a_request_becomes_a_run_with_its_tokens_and_its_time(task: Task) -> Non
         answer = requests.send(step.requests[0], 10)
         assert warm_up_inputs(requests, made.warm_up_request, 10).prefill
         (path, headers, body), *_ = server.requests
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, StreamedResponse)
     assert (path, headers["authorization"], body["model"]) == (f"/v1/{task}", "Bearer a-key", "a-model")
-    run = run_from_answer(answer, made.conditions[0], at=1.0)
+    run = run_from_response(answer, made.conditions[0], at=1.0)
     assert run.excluded is None
     assert run.prompt_n == words((body.get("documents") or body["input"])[0])
     assert run.total_ms is not None

@@ -11,7 +11,7 @@ import yaml
 
 from llamaherd.diagnostics.findings import Finding
 from llamaherd.pipeline.fleet_files import survey_fleet
-from llamaherd.plan import FromHub, FromNeighbour
+from llamaherd.plan import FromHub, FromPeer
 from tests.support.ours import plans
 from tests.support.rigs import Declared, changed
 
@@ -174,7 +174,7 @@ def test_what_all_rigs_take_over_may_name_each_of_them(tmp_path: Path) -> None:
     made = {name: plan.store for name, (_, plan) in plans(tmp_path).items()}
     assert made["six"].sources == (FromHub(),)
     neighbour, hub = made["duo"].sources
-    assert isinstance(neighbour, FromNeighbour)
+    assert isinstance(neighbour, FromPeer)
     assert (neighbour.name, neighbour.address, hub) == ("six", "six.lan", FromHub())
     assert made["duo"].connections == 4
     assert plans(tmp_path, ["duo"])["duo"][1].store == made["duo"]

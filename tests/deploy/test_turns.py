@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from llamaherd.deploy.run_state import HeldLock, holds_host_lock, pause_host_lock, release_host_lock, take_host_lock
+from llamaherd.deploy.run_state import LockedHost, holds_host_lock, pause_host_lock, release_host_lock, take_host_lock
 from llamaherd.host import protocol
 from llamaherd.host.protocol import HostLock
 from llamaherd.host.remote import Patience, Shell
@@ -33,7 +33,7 @@ class FakeHost:
             rig_origin={"user": "tom", "machine": "desk"},
             rig_connect=Connect(host=LOCAL).model_dump(mode="json"),
             rig_lock_wait=60,
-            rig_held=None,
+            rig_locked=None,
         )
 
 
@@ -78,7 +78,7 @@ def test_a_turn_that_was_taken_before_is_the_runs_own(tmp_path: Path, monkeypatc
     mine = HostLock("idle", Connect(host=LOCAL), "tom")
     assert mine.take(never, wait=0)
     idle = host("idle")
-    idle.data.rig_held = HeldLock(mine, parse_state(converged(planned(cpu_rig()), {"chat": KEY}), ROLES), 0.0)
+    idle.data.rig_locked = LockedHost(mine, parse_state(converged(planned(cpu_rig()), {"chat": KEY}), ROLES), 0.0)
     assert not take_host_lock(idle)
     assert holds_host_lock(idle)
     # Once it was given back, another may have had it.

@@ -8,7 +8,7 @@ import pytest
 
 from llamaherd.diagnostics.findings import HubError
 from llamaherd.inventory.schema import Connect
-from llamaherd.plan import FromFolder, FromHub, FromNeighbour, Plan, StorePlan
+from llamaherd.plan import FromFolder, FromHub, FromPeer, Plan, StorePlan
 from roles.models import file_places
 from tests.support.rigs import gpu_rig, planned
 
@@ -23,7 +23,7 @@ def _nobodys_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_canary")
 
 
-def rig(*sources: FromHub | FromFolder | FromNeighbour) -> Plan:
+def rig(*sources: FromHub | FromFolder | FromPeer) -> Plan:
     """A rig with two files to fetch, from these places."""
     return planned(gpu_rig()).model_copy(update={"store": StorePlan(sources=sources)})
 
@@ -69,7 +69,7 @@ def test_a_neighbour_that_is_off_is_passed_over() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-    six = FromNeighbour(
+    six = FromPeer(
         name="six", connect=Connect(host="127.0.0.1", port=port), address="127.0.0.1", port=8970, store="/srv"
     )
     said: list[str] = []

@@ -20,7 +20,7 @@ from llamaherd.plan import (
     BuildPlan,
     FromFolder,
     FromHub,
-    FromNeighbour,
+    FromPeer,
     InstancePlan,
     Plan,
     StorePlan,
@@ -299,10 +299,10 @@ def test_where_models_come_from() -> None:
     assert plan_.store == StorePlan(
         path="/srv/models",
         sources=(
-            FromNeighbour(name="six", connect=six.connect, address="10.0.0.6", port=9000, store="/tank"),
+            FromPeer(name="six", connect=six.connect, address="10.0.0.6", port=9000, store="/tank"),
             FromFolder(path="/mnt/usb disk"),
             FromHub(),
-            FromNeighbour(
+            FromPeer(
                 name="near",
                 connect=near.connect,
                 address="near.lan",

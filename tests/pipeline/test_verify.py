@@ -442,7 +442,7 @@ def test_sizes_that_are_none_are_passed_over() -> None:
 def test_replies() -> None:
     assert parse_reply('{"status":"ok"}\n200').json == {"status": "ok"}
     assert parse_reply("sh: 12: curl: not found").problem == "sh: 12: curl: not found"
-    assert parse_reply("").problem == "no answer"
+    assert parse_reply("").problem == "no response"
     loading = '{"error":{"message":"Loading model","type":"unavailable_error","code":503}}\n503'
     assert parse_reply(loading).problem == "HTTP 503: Loading model"
     broken = "data: {}\n\ncurl: (28) Operation timed out after 120000 milliseconds\n200"

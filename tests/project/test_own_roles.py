@@ -412,7 +412,7 @@ ROLE = Role(name="odd", summary="", plan=plan)
 SCRIPTED = r"""from llamaherd.role.report import Check
 from llamaherd.role.role import Verified
 def judge(judging):
-    return Verified((Check("motd", judging.answers["motd", "of it"] == "it works\n@ end\n$HOME", "as printed"),))
+    return Verified((Check("motd", judging.outputs["motd", "of it"] == "it works\n@ end\n$HOME", "as printed"),))
 ROLE = Role(
     name="odd",
     summary="",

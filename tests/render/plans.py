@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llamaherd.inventory.schema import Connect
 from llamaherd.plan import (
-    FromNeighbour,
+    FromPeer,
 )
 from llamaherd.store.holdings import Removal
 from llamaherd.store.unused import HostItem
@@ -70,7 +70,7 @@ SUSPENDING = planned(
     {"suspend": {"after": "30m"}, "wake": {"mac": "3c:7c:3f:12:ab:cd"}, "instances/chat/idle": {"unload": "15m"}},
 )
 WATCHER = "0123456789abcdef"
-NEIGHBOUR = FromNeighbour(
+NEIGHBOUR = FromPeer(
     name="six",
     connect=Connect(host="six.lan"),
     address="six.lan",

@@ -31,7 +31,7 @@ INPUTS: dict[str, tuple[str, Callable[[], object]]] = {
         "serve.trials.run",
         lambda: trial(TWO[:1], [CHAT], 1200, replaceable=True, text="What is read.\n").input,
     ),
-    "arms_beside": ("serve.trials.run", lambda: trial([ALONE], (), 1200, who="tom's").input),
+    "arms_beside": ("serve.trials.run", lambda: trial([ALONE], (), 1200, author="tom's").input),
 }
 """The verb and the input of each."""
 

@@ -16,7 +16,7 @@ from llamaherd.onhost.files import WrittenFile
 from llamaherd.role.changes import written_files
 from roles.nvidia_driver.changes import NAMES, undo_file
 from roles.nvidia_driver.onhost.packages import DriverInput, InstallInput, install
-from roles.nvidia_driver.onhost.undo import UndoInput, WayBack
+from roles.nvidia_driver.onhost.undo import DriverRollback, UndoInput
 from tests.support.driver_host import DAEMON, DKMS, DRIVER, LIBRARY, SMI, DriverHost, driver_host
 from tests.support.played_host import File
 
@@ -45,7 +45,7 @@ def given(version: str = NEW, undo: UndoInput | None = UNDO, **more: Any) -> Ins
         "files": (file(DRIVER_HELD, "held\n"),),
         "kept": file(DRIVER_KEPT, "Pin: version @VERSION@*\n"),
         "moves": True,
-        "way_back": WayBack(undo, written_files([undo_file()])[0]) if undo else None,
+        "way_back": DriverRollback(undo, written_files([undo_file()])[0]) if undo else None,
         "in_container": False,
     }
     of_driver = {name: more.pop(name) for name in ("beside", "pinning", "prebuilt") if name in more}

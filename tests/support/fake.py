@@ -144,8 +144,8 @@ def host_data(plan: Plan, world: Iterable[str]) -> dict[str, Any]:
         "inventory": "inventory",
         "rig_connect": {"host": "@local"},
         "rig_retry": False,
-        "rig_turn_first": False,
-        "rig_held": None,
+        "rig_lock_first": False,
+        "rig_locked": None,
         "rig_roles": [],
         "rig_back_to": None,
         "rig_removing": False,
@@ -173,7 +173,7 @@ def run(
     The first looks answer with the worlds of `earlier` instead. A host without `python` has none until it is installed.
     With a `turn`, the host is locked by it before preflight.
     """
-    data = host_data(plan, world) | {"rig_turn_first": turn is not None, "inventory": "/nowhere/box.yaml"}
+    data = host_data(plan, world) | {"rig_lock_first": turn is not None, "inventory": "/nowhere/box.yaml"}
     data["fake_responses"] |= responses or {}
     inventory = Inventory((["@fake/box"], data))
     state = State(inventory, Config())

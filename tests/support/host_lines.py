@@ -35,8 +35,8 @@ from roles.monitoring.onhost import Found as MonitoringFound
 from roles.nvidia_driver.onhost import Found as DriverFound
 from roles.nvidia_driver.onhost import PersistenceFound
 from roles.power.onhost import Found as PowerFound
-from roles.serve.onhost.model import HeldPort
 from roles.serve.onhost.model import InspectedServers as ServeFound
+from roles.serve.onhost.model import UsedPort
 from roles.suspend.onhost import Found as SuspendFound
 from roles.virtual_address.onhost import Found as AddressFound
 from roles.wake.onhost import Found as WakeFound
@@ -257,10 +257,10 @@ def _serve(rows: Rows) -> ServeFound:
             case "serving", name, what, *values:
                 serving[name] = _serving(serving.get(name, ServingState()), what, values)
             case "holder", port, pid, program, container:
-                held = HeldPort(parse_whole(port), "", Holder(parse_whole(pid), program, container))
+                held = UsedPort(parse_whole(port), "", Holder(parse_whole(pid), program, container))
                 lists.setdefault("ports", []).append(held)
             case "own-port", port, unit:
-                lists.setdefault("ports", []).append(HeldPort(parse_whole(port), unit, Holder(0, "", "")))
+                lists.setdefault("ports", []).append(UsedPort(parse_whole(port), unit, Holder(0, "", "")))
             case "exchange", text:
                 cut_off = text
             case kind, value:

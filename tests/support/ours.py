@@ -102,18 +102,18 @@ def probes_text(made: Plan, roles: Sequence[Role] = ROLES) -> str:
 
 def probed(probes: Iterable[Probe], system: System) -> ProbeOutputs:
     """Return what probes print on a host."""
-    return verify.facts_of(encode(run_probes(VerifyInput(tuple(probes)), system)), ROLES).answers
+    return verify.facts_of(encode(run_probes(VerifyInput(tuple(probes)), system)), ROLES).outputs
 
 
 def judge(
     rig: Rig,
     made: Plan,
-    answers: ProbeOutputs,
+    outputs: ProbeOutputs,
     reached: Mapping[str, Reach] | None = None,
     found: ServersFound | None = None,
 ) -> Report:
     """Return what follows from what probes printed, and from what was found of servers."""
-    facts = verify.HostFacts(answers, {ServersFound: found} if found else {})
+    facts = verify.HostFacts(outputs, {ServersFound: found} if found else {})
     return verify.judge_host(rig, made, ROLES, facts, reached)
 
 
@@ -127,6 +127,6 @@ def brought_places(made: Plan) -> list[str]:
     return verify.shipped_paths(made, ROLES)
 
 
-def brought_checks(made: Plan, answers: ProbeOutputs) -> list[Check]:
+def brought_checks(made: Plan, outputs: ProbeOutputs) -> list[Check]:
     """Whether it is as we brought it."""
-    return list(verify.shipped_checks(made, ROLES, answers))
+    return list(verify.shipped_checks(made, ROLES, outputs))

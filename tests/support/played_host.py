@@ -68,9 +68,9 @@ class PlayedLock:
     def holder(self) -> str:
         return self.host.holders.get(self._name, "")
 
-    def sign(self, who: str) -> None:
+    def sign(self, author: str) -> None:
         assert self._name in self.host.held
-        self.host.signed[self._name] = who
+        self.host.signed[self._name] = author
 
 
 @dataclass

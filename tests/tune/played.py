@@ -17,7 +17,7 @@ from benchmarks.tune_law import DRAFTED, UBATCH, LawRig
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.bench.job import PowerRange
 from llamaherd.measure.bench.workloads import DEPTH_TIMES, DEPTH_TOKENS
-from llamaherd.measure.client.http_client import Answer, Failure
+from llamaherd.measure.client.http_client import Failure, StreamedResponse
 from llamaherd.measure.client.requests import RequestSpec
 from llamaherd.measure.results.result import GpuTelemetry, Run, Start, Telemetry
 from llamaherd.measure.trials.divergence import Figure, Quality
@@ -145,7 +145,7 @@ class Played:
     def clock(self) -> float:
         return self.now
 
-    def request(self, wanted: RequestSpec) -> Answer | Failure:
+    def request(self, wanted: RequestSpec) -> StreamedResponse | Failure:
         assert self.running
         assert self.placed is not None
         self.before()

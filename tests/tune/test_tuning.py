@@ -12,7 +12,7 @@ import pytest
 from benchmarks.tune import start_of
 from benchmarks.tune_law import DRAFTED, KV, THREADS, UBATCH, LawRig
 from llamaherd.diagnostics.findings import UserError
-from llamaherd.measure.client.http_client import Answer, Failure
+from llamaherd.measure.client.http_client import Failure, StreamedResponse
 from llamaherd.measure.client.requests import RequestSpec
 from llamaherd.measure.tune.candidate import Candidate, Purpose
 from llamaherd.measure.tune.final_measurements import standings, steps
@@ -94,9 +94,9 @@ def test_where_all_are_alike_nothing_is_changed(tmp_path: Path) -> None:
 class Terse(Played):
     """A model that ends its answers after nine tokens, unless it is told to go on."""
 
-    def request(self, wanted: RequestSpec) -> Answer | Failure:
-        goes_on = wanted.more.get("ignore_eos")
-        return super().request(wanted if goes_on else replace(wanted, tokens=min(9, wanted.tokens)))
+    def request(self, wanted: RequestSpec) -> StreamedResponse | Failure:
+        continues = wanted.more.get("ignore_eos")
+        return super().request(wanted if continues else replace(wanted, tokens=min(9, wanted.tokens)))
 
 
 @pytest.mark.parametrize("purpose", ["turn", "decode"])
@@ -135,7 +135,7 @@ def test_a_budget_that_ends_within_the_pass_is_told(tmp_path: Path) -> None:
 class Slow(Played):
     """What is declared has all experts in RAM and one slow thread: all others are many times faster."""
 
-    def request(self, wanted: RequestSpec) -> Answer | Failure:
+    def request(self, wanted: RequestSpec) -> StreamedResponse | Failure:
         before, found = self.now, super().request(wanted)
         if self.placed == start_of(self.rig):
             self.now += SLOWER * (self.now - before)
@@ -147,9 +147,9 @@ SLOWER = 4
 """How many times as long again the declared server takes."""
 
 
-def slowed(found: Answer | Failure, times: float) -> Answer | Failure:
+def slowed(found: StreamedResponse | Failure, times: float) -> StreamedResponse | Failure:
     """An answer that took so many times as long."""
-    assert isinstance(found, Answer)
+    assert isinstance(found, StreamedResponse)
     assert found.timings
     prompt_ms, predicted_ms = found.timings.prompt_ms, found.timings.predicted_ms
     assert prompt_ms

@@ -85,7 +85,7 @@ class Job:
     instance: InstancePlan
     results: Path
     seconds: float
-    who: str
+    author: str
     anyway: bool = False
     drain: Drain = lambda _: nullcontext()
     group: InstancePlan | None = None
@@ -156,9 +156,9 @@ class ServerConnection:
 
     target: Target
 
-    def __init__(self, connect: Connect, instance: InstancePlan, who: str) -> None:
+    def __init__(self, connect: Connect, instance: InstancePlan, author: str) -> None:
         self._connect, self._endpoint = connect, instance.endpoint
-        self._who = " ".join(who.split())[:_LETTERS]
+        self._author = " ".join(author.split())[:_LETTERS]
         self._shell: Shell | None = None
         self._lines: Iterator[str] = iter(())
         self._patience = Patience.within(_LOCK_SECONDS, "taking the lock of measurements")
@@ -211,7 +211,7 @@ class ServerConnection:
         # Kept: its lines are read until the connection ends.
         self._patience.renew(_LOCK_SECONDS)
         self._lines = shell.converse(
-            "llamaherd.reservation.hold_measurement", MeasurementLockInput(self._who), self._patience
+            "llamaherd.reservation.hold_measurement", MeasurementLockInput(self._author), self._patience
         )
         if next(self._lines, None) == HELD:
             return

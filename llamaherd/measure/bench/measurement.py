@@ -289,7 +289,7 @@ def measure_instance(
     if chosen != QUICK_ONLY:
         require_chats(job.instance, "an option of `herd bench` that measures more")
     began = utc_now()
-    with ServerConnection(job.connect, job.instance, job.who) as connection, job.drain(reporter.report):
+    with ServerConnection(job.connect, job.instance, job.author) as connection, job.drain(reporter.report):
         _load_for_job(job, connection, reporter)
         with Meter(job.connect, job.instance, job.seconds + _ENDING + chosen.most_seconds) as meter:
             return _Measurement(job, reporter, connection, meter, began).run(make, chosen)

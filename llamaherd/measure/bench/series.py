@@ -286,7 +286,7 @@ class Energy:
 
 def energy_series(prompt: Prompt, known: ServerProfile) -> Energy | None:
     """Return a series with the length of an interrupted one, or a long enough one; None if the context is too small."""
-    tokens = _last(prompt, known.before) or answer_length(LEAST, known.decode, last=_last(prompt, known.last))
+    tokens = _last(prompt, known.before) or response_length(LEAST, known.decode, last=_last(prompt, known.last))
     return Energy(prompt, tokens) if tokens <= known.context // 2 else None
 
 
@@ -296,7 +296,7 @@ def _last(prompt: Prompt, conditions: Sequence[Condition]) -> int | None:
     return next((each.generated for each in energies if each in conditions), None)
 
 
-def answer_length(seconds: float, decode: float | None, context: int | None = None, last: int | None = None) -> int:
+def response_length(seconds: float, decode: float | None, context: int | None = None, last: int | None = None) -> int:
     """Return the tokens of a response that takes so long at about this speed, and at most half of a `context`.
 
     The length of the `last` measurement is kept if it takes long enough, and not several times as long: other lengths
@@ -432,7 +432,7 @@ def power_series(known: ServerProfile, limits: Sequence[int]) -> PowerSeries:
     tokens, read = _lengths(known.before)
     if not (tokens and read):
         tokens, read = _lengths(known.last)
-        tokens = answer_length(SECONDS, known.decode, known.context, tokens)
+        tokens = response_length(SECONDS, known.decode, known.context, tokens)
         fits = fit_lengths(POWER_ROUNDS * SECONDS * 4, known.decode, known.prefill, known.context)[1]
         read = kept_length(read, fits, [each for each in PROMPTS if each <= min(known.context // 2, 2 * fits)])
     one = tokens / (known.decode or tokens / SECONDS) + read / (known.prefill or read)

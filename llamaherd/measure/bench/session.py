@@ -25,7 +25,7 @@ from llamaherd.measure.bench.job import (
     approximate_text,
     seconds_left,
 )
-from llamaherd.measure.client.http_client import Answer, Failure
+from llamaherd.measure.client.http_client import Failure, StreamedResponse
 from llamaherd.measure.client.requests import (
     LETTERS_A_TOKEN,
     MOST_CACHE_BUSTERS,
@@ -40,7 +40,7 @@ from llamaherd.measure.client.requests import (
     estimate_prompt,
     long_prompt,
     long_text,
-    run_from_answer,
+    run_from_response,
     suite,
 )
 from llamaherd.measure.meter.meter import Obstacle, Watch, obstacles, with_telemetry
@@ -88,8 +88,8 @@ def warm_up(requests: Requests, seconds: float) -> WarmUp:
         prompts = suite().prompts["prose"]
         # The last numbers of all: those that count begin at 0.
         salt = MOST_CACHE_BUSTERS - 1 - number
-        answer = _send(requests, RequestSpec(None, prompts[number % len(prompts)].text, _TOKENS, salt=salt), seconds)
-        runs.append(run_from_answer(answer, _CONDITION, at=0.0))
+        response = _send(requests, RequestSpec(None, prompts[number % len(prompts)].text, _TOKENS, salt=salt), seconds)
+        runs.append(run_from_response(response, _CONDITION, at=0.0))
         sample = DECODE.of(runs[-1])
         return sample.rate if sample else None
 
@@ -103,19 +103,19 @@ def warm_up_inputs(requests: Requests, request: Callable[[int], RequestSpec], se
     """Send inputs of embeddings or rerank until two successive ones are equally fast. Raise UserError if one fails."""
 
     def input_rate(number: int) -> float:
-        answer = _send(requests, request(number), seconds)
-        tokens = answer.usage.prompt if answer.usage else None
-        return 1000 * (tokens or 1) / max(answer.total_ms, 0.001)
+        response = _send(requests, request(number), seconds)
+        tokens = response.usage.prompt if response.usage else None
+        return 1000 * (tokens or 1) / max(response.total_ms, 0.001)
 
     rates = _until_steady(input_rate, seconds)
     return WarmUp(len(rates), None, rates[-1])
 
 
-def _send(requests: Requests, request: RequestSpec, seconds: float) -> Answer:
-    answer = requests.send(request, seconds)
-    if isinstance(answer, Failure):
-        raise UserError(answer.message, answer.help)
-    return answer
+def _send(requests: Requests, request: RequestSpec, seconds: float) -> StreamedResponse:
+    response = requests.send(request, seconds)
+    if isinstance(response, Failure):
+        raise UserError(response.message, response.help)
+    return response
 
 
 def _until_steady(rate_of: Callable[[int], float | None], seconds: float) -> list[float | None]:
@@ -238,16 +238,16 @@ class Session:
         for request in step.requests:
             began = watch.begin() if watch else 0.0
             at = time.time() - self._epoch
-            answer = self._requests.send(request, self._until - time.monotonic())
+            response = self._requests.send(request, self._until - time.monotonic())
             took = watch.end(began) if watch else None
             self._require_server()
-            if isinstance(answer, Failure) and answer.why != "empty":
-                raise UserError(answer.message, answer.help)
+            if isinstance(response, Failure) and response.why != "empty":
+                raise UserError(response.message, response.help)
             if request.cell is None:
                 continue
             condition = series.conditions[request.cell]
-            run = run_from_answer(answer, condition, at=at, start=self._start)
-            self._add(condition, with_telemetry(run, took) if isinstance(answer, Answer) else run)
+            run = run_from_response(response, condition, at=at, start=self._start)
+            self._add(condition, with_telemetry(run, took) if isinstance(response, StreamedResponse) else run)
             if took:
                 self.took.setdefault(self._places[condition], []).append(took)
 
@@ -360,8 +360,8 @@ def _text_of(requests: Requests, served: Served, tokens: int) -> str:
     """Return a text of so many tokens: by the server's tokenizer, or by the usage of another prompt."""
     if count_tokens(served.root, served.model, "one two") is not None:
         return long_prompt(tokens, partial(estimate_prompt, served.root, served.model))
-    answer = requests.send(RequestSpec(None, long_text(_PROBE), _ANSWERED, salt=_PROBE_SALT), 0.0)
-    counted = answer.usage.prompt if isinstance(answer, Answer) and answer.usage else None
+    response = requests.send(RequestSpec(None, long_text(_PROBE), _ANSWERED, salt=_PROBE_SALT), 0.0)
+    counted = response.usage.prompt if isinstance(response, StreamedResponse) and response.usage else None
     letters = _PROBE / max(1, counted - _ABOUT) if counted and counted > _ABOUT else LETTERS_A_TOKEN
     return long_text(round(letters * (tokens - _ABOUT)))
 

@@ -13,17 +13,17 @@ from typing import Any, TypeGuard
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.bench.job import WorkloadContext, workload_error
 from llamaherd.measure.client.http_client import (
-    Answer,
     Failure,
     JsonResponse,
     Patience,
+    StreamedResponse,
     Target,
     Timings,
     request_json,
-    stream_answer,
+    stream_response,
     timings_of,
 )
-from llamaherd.measure.client.requests import Prompt, cache_buster, long_text, run_from_answer
+from llamaherd.measure.client.requests import Prompt, cache_buster, long_text, run_from_response
 from llamaherd.measure.results.result import Condition, Kind, Result, Run
 from llamaherd.measure.statistics import Estimate, Sample, estimate
 
@@ -238,20 +238,20 @@ class SeparateDepths:
             for number in range(SEPARATE_TIMES):
                 at = context.clock()
                 before = cache_buster(context.session, _FIRST_DEPTH_SALT + SEPARATE_TIMES * place + number)
-                answer = stream_answer(
+                response = stream_response(
                     context.served.target, context.served.chat, _depth_body(context, before + text), _SEPARATE_PATIENCE
                 )
-                if isinstance(answer, Answer):
-                    run = run_from_answer(
-                        answer, _prompt_condition(depth).model_copy(update={"generated": DEPTH_TOKENS}), at=at
+                if isinstance(response, StreamedResponse):
+                    run = run_from_response(
+                        response, _prompt_condition(depth).model_copy(update={"generated": DEPTH_TOKENS}), at=at
                     )
                     yield from _split_run(run, depth, place)
-                elif answer.why in ("refused", "empty"):
+                elif response.why in ("refused", "empty"):
                     # Mostly a context that is too short, which the server did not report.
-                    yield 2 * place + 1, Run(at=round(at, 3), excluded=answer.message)
+                    yield 2 * place + 1, Run(at=round(at, 3), excluded=response.message)
                     break
                 else:
-                    raise workload_error(f"at a depth of {depth:,} tokens", answer)
+                    raise workload_error(f"at a depth of {depth:,} tokens", response)
 
 
 def _split_run(run: Run, depth: int, place: int) -> Iterator[tuple[int, Run]]:
@@ -362,18 +362,18 @@ class _Streams:
         finally:
             self._found.put(None)
 
-    def _run(self, found: Answer | Failure, at: float) -> Run | Failure:
+    def _run(self, found: StreamedResponse | Failure, at: float) -> Run | Failure:
         """Return the run of a response; an empty one was too short."""
         if isinstance(found, Failure) and found.why != "empty":
             return found
-        return run_from_answer(found, self._condition, at=at)
+        return run_from_response(found, self._condition, at=at)
 
-    def _asked(self) -> Answer | Failure:
+    def _asked(self) -> StreamedResponse | Failure:
         with self._lock:
             number = next(self._numbers)
         served = self._context.served
         body = _load_body(self._load, served.model, number, cache_buster(self._context.session, number))
-        return stream_answer(served.target, served.chat, body, self._load.patience)
+        return stream_response(served.target, served.chat, body, self._load.patience)
 
 
 def _load_body(load: Load, model: str, number: int, before: str) -> Mapping[str, Any]:

@@ -250,7 +250,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Answer:
+class StreamedResponse:
     """A complete response. Times are milliseconds since the request was sent, on an open connection."""
 
     connect_ms: float
@@ -291,16 +291,16 @@ Clock = Callable[[], float]
 T = TypeVar("T")
 
 
-def stream_answer(
+def stream_response(
     target: Target,
     path: str,
     body: Mapping[str, Any],
     patience: Patience = Patience(),
     clock: Clock = time.monotonic,
     on_text: OnText | None = None,
-) -> Answer | Failure:
+) -> StreamedResponse | Failure:
     """Send a request, and return the streamed response; `path` is added to the target's URL."""
-    read = partial(_read_answer, on_text)
+    read = partial(_read_streamed, on_text)
     return _exchange(target, path, {**body, "stream": True}, patience, "text/event-stream", read, clock)
 
 
@@ -417,9 +417,9 @@ class Exchange:
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
-def _read_answer(
+def _read_streamed(
     on_text: OnText | None, exchange: Exchange, response: http.client.HTTPResponse, sent: float
-) -> Answer | Failure:
+) -> StreamedResponse | Failure:
     """Read a response that arrives piece by piece. Raise NonsenseError and RefusedError."""
     kind = response.headers.get_content_type()
     if kind != "text/event-stream":
@@ -433,7 +433,7 @@ def _read_answer(
         return exchange.failed("cut", "the response ends in the middle")
     if not reading.pieces:
         return exchange.failed("empty", "the server's response has no token")
-    return Answer(
+    return StreamedResponse(
         connect_ms=exchange.connect_ms,
         first_token_ms=reading.pieces[0].at,
         last_token_ms=reading.pieces[-1].at,

@@ -15,14 +15,14 @@ from urllib.parse import urlsplit
 
 from llamaherd.diagnostics.findings import UserError
 from llamaherd.measure.client.http_client import (
-    Answer,
     Failure,
     JsonResponse,
     Patience,
+    StreamedResponse,
     Target,
     Usage,
     request_json,
-    stream_answer,
+    stream_response,
 )
 from llamaherd.measure.results.result import Cell, Condition, Kind, Run, SuiteRef
 from llamaherd.text.terminal import shown
@@ -409,10 +409,10 @@ class Requests:
     model: str
     salts: str
 
-    def send(self, request: RequestSpec, seconds_left: float) -> Answer | Failure:
+    def send(self, request: RequestSpec, seconds_left: float) -> StreamedResponse | Failure:
         """Send one request, and return its response."""
         most = max(_LEAST, seconds_left + _GRACE)
-        return stream_answer(
+        return stream_response(
             self.target,
             self.path,
             chat_body(self.model, request, self.salts),
@@ -424,7 +424,7 @@ class Requests:
 class TaskRequests(Requests):
     """A server of embeddings or rerank: `more` of a request is its body, and the response is one JSON value."""
 
-    def send(self, request: RequestSpec, seconds_left: float) -> Answer | Failure:
+    def send(self, request: RequestSpec, seconds_left: float) -> StreamedResponse | Failure:
         """Send one request, and return its response: its first piece is all of it."""
         most = max(_LEAST, seconds_left + _GRACE)
         patience = Patience(first=most, silence=_SILENCE, total=most)
@@ -435,7 +435,7 @@ class TaskRequests(Requests):
         usage = found.value.get("usage") if isinstance(found.value, dict) else None
         prompt = usage.get("prompt_tokens", usage.get("total_tokens")) if isinstance(usage, dict) else None
         tokens = prompt if type(prompt) is int and 0 < prompt < 1 << 40 else None
-        return Answer(0.0, took, took, took, (), "", None, None, Usage(prompt=tokens, completion=0))
+        return StreamedResponse(0.0, took, took, took, (), "", None, None, Usage(prompt=tokens, completion=0))
 
 
 _HALF = 0.5
@@ -450,33 +450,33 @@ _STOPPED: dict[str | None, Literal["end", "length", "word"]] = {
 }
 
 
-def run_from_answer(
-    answer: Answer | Failure, condition: Condition, *, at: float, start: int = 0, block: int | None = None
+def run_from_response(
+    response: StreamedResponse | Failure, condition: Condition, *, at: float, start: int = 0, block: int | None = None
 ) -> Run:
     """Return the run of a response, under the condition that it was requested for. A failure is an excluded run."""
-    if isinstance(answer, Failure):
-        return Run(at=round(at, 3), start=start, block=block, excluded=answer.message)
-    timings, usage = answer.timings, answer.usage
+    if isinstance(response, Failure):
+        return Run(at=round(at, 3), start=start, block=block, excluded=response.message)
+    timings, usage = response.timings, response.usage
     engine = timings is not None and timings.predicted_ms is not None and timings.predicted_n is not None
-    client_ms = answer.last_token_ms - answer.first_token_ms
+    client_ms = response.last_token_ms - response.first_token_ms
     cached = timings.cache_n if timings and timings.cache_n is not None else usage.cached if usage else None
     run = Run(
         at=round(at, 3),
         start=start,
         block=block,
-        prompt_n=timings.prompt_n if timings and engine else _new_tokens(answer),
+        prompt_n=timings.prompt_n if timings and engine else _new_tokens(response),
         cache_n=cached,
-        prompt_ms=timings.prompt_ms if timings and engine else answer.first_token_ms,
+        prompt_ms=timings.prompt_ms if timings and engine else response.first_token_ms,
         predicted_n=timings.predicted_n if timings and engine else usage.completion if usage else None,
         predicted_ms=timings.predicted_ms if timings and engine else client_ms or None,
         draft_n=timings.draft_n if timings else None,
         draft_n_accepted=timings.draft_n_accepted if timings else None,
-        first_token_ms=answer.first_token_ms,
-        total_ms=answer.total_ms,
-        pieces_ms=_gaps(answer),
-        characters=len(answer.text),
+        first_token_ms=response.first_token_ms,
+        total_ms=response.total_ms,
+        pieces_ms=_gaps(response),
+        characters=len(response.text),
         clock="engine" if engine else "client",
-        stopped=_STOPPED.get(answer.finish),
+        stopped=_STOPPED.get(response.finish),
     )
     return run.model_copy(update={"excluded": exclusion_reason(run, condition)})
 
@@ -499,14 +499,14 @@ def ended_early(run: Run, condition: Condition) -> bool:
     return (run.predicted_n or 0) < _HALF * (condition.generated or 0)
 
 
-def _new_tokens(answer: Answer) -> int | None:
+def _new_tokens(response: StreamedResponse) -> int | None:
     """Return the tokens of the prompt that had to be computed."""
-    if answer.usage is None or answer.usage.prompt is None:
+    if response.usage is None or response.usage.prompt is None:
         return None
-    return max(0, answer.usage.prompt - (answer.usage.cached or 0))
+    return max(0, response.usage.prompt - (response.usage.cached or 0))
 
 
-def _gaps(answer: Answer) -> tuple[float, ...]:
+def _gaps(response: StreamedResponse) -> tuple[float, ...]:
     """Return the milliseconds between pieces: with drafts, several tokens come in one."""
-    times = [piece.at for piece in answer.pieces]
+    times = [piece.at for piece in response.pieces]
     return tuple(round(later - earlier, 2) for earlier, later in pairwise(times))

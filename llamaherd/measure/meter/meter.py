@@ -94,21 +94,21 @@ class Obstacle:
 
 def host_snapshot(readings: Readings) -> HostSnapshot | None:
     """Return the last inspection; None before the first one."""
-    hello, seen = readings.hello, readings.snapshots[-1] if readings.snapshots else None
-    if hello is None or seen is None:
+    hello, snapshot = readings.hello, readings.snapshots[-1] if readings.snapshots else None
+    if hello is None or snapshot is None:
         return None
     server = readings.figures[-1].server if readings.figures else {}
     return HostSnapshot(
-        running=bool(seen.ours),
+        running=bool(snapshot.ours),
         spec=hello.server.spec,
-        listens=seen.listens,
-        in_flight=seen.in_flight,
-        others=tuple(OtherProgram(*each) for each in seen.others),
-        apps=None if seen.apps is None else tuple(GpuProcess(*each) for each in seen.apps),
-        ours=frozenset(seen.ours),
+        listens=snapshot.listens,
+        in_flight=snapshot.in_flight,
+        others=tuple(OtherProgram(*each) for each in snapshot.others),
+        apps=None if snapshot.apps is None else tuple(GpuProcess(*each) for each in snapshot.apps),
+        ours=frozenset(snapshot.ours),
         swapped_bytes=server.get("swap", 0),
-        on_battery=seen.battery,
-        load=seen.load,
+        on_battery=snapshot.battery,
+        load=snapshot.load,
         gpus={uuid: samples[-1] for uuid, samples in readings.gpus.items()},
         facts=readings.facts,
     )

@@ -130,7 +130,7 @@ def context_table(cells: Sequence[MeasuredCell]) -> Table | None:
     """Return the speeds over the context in one table, as people post them; None without decode at two depths."""
     alone = [cell for cell in cells if cell.condition.concurrency == 1 and not cell.condition.power_limit_watts]
     decode = {cell.condition.depth: cell for cell in alone if cell.condition.depth and cell.figure(DECODE)}
-    prefill = {_depth(cell): cell for cell in alone if cell.figure(PREFILL) and not cell.answers}
+    prefill = {_depth(cell): cell for cell in alone if cell.figure(PREFILL) and not cell.generates}
     depths = sorted(depth for depth in {*decode, *prefill} if depth >= _SHORTEST_CONTEXT)
     rows = tuple(_context_row(depth, prefill.get(depth), decode.get(depth)) for depth in depths)
     headings = ("context", "prefill, t/s", "decode, t/s", "first token, ms", "power, W", "decode, tokens/kWh")

@@ -54,14 +54,14 @@ def context_charts(sweeps: Sequence[Sweep], when: str) -> Iterator[Chart]:
     if speed:
         power = Axis("power, W")
         over = _sweep_pane("Efficiency over power", "tokens/J", power, sweeps, _over_power, line=False)
-        answers = [each for each in sweeps if any(cell.answers for _, cell in each.cells)]
-        first = _sweep_pane("Time to the first token", "ms", CONTEXT, answers, _metric_point(FIRST_TOKEN))
-        panes = [speed, *_energy_panes(answers), first, over]
-        yield _sweep_chart("Decode over the context", panes, answers, when)
+        generating = [each for each in sweeps if any(cell.generates for _, cell in each.cells)]
+        first = _sweep_pane("Time to the first token", "ms", CONTEXT, generating, _metric_point(FIRST_TOKEN))
+        panes = [speed, *_energy_panes(generating), first, over]
+        yield _sweep_chart("Decode over the context", panes, generating, when)
     prompts = [each for each in sweeps if any(cell.figure(PREFILL) for _, cell in each.cells)]
     speed = _sweep_pane("Speed", "t/s", CONTEXT, prompts, _metric_point(PREFILL))
     if speed:
-        alone = [each for each in prompts if not any(cell.answers for _, cell in each.cells)]
+        alone = [each for each in prompts if not any(cell.generates for _, cell in each.cells)]
         yield _sweep_chart("Prefill over the context", [speed, *_energy_panes(alone)], prompts, when)
 
 
@@ -194,7 +194,7 @@ def _for_a_kwh(place: float, cell: MeasuredCell) -> Point | None:
 
 
 def _over_power(_place: float, cell: MeasuredCell) -> Point | None:
-    if not cell.joules or not cell.watts or not cell.answers:
+    if not cell.joules or not cell.watts or not cell.generates:
         return None
     return _plain_point(cell.watts, 1 / cell.joules, f"{tokens(cell.filled)} at {rounded(cell.watts)} W", "tokens/J")
 
@@ -274,11 +274,11 @@ def _law_chart(name: str, points: Sequence[tuple[float, float]], law: PowerLaw, 
 
 
 def _law_pane(points: Sequence[tuple[float, float]], law: PowerLaw) -> Pane:
-    seen = tuple(Point(x, y, about=f"{tokens(x)}: {rounded(y)} t/s") for x, y in points)
+    measured = tuple(Point(x, y, about=f"{tokens(x)}: {rounded(y)} t/s") for x, y in points)
     places = [law.least * (law.most / law.least) ** (at / _DRAWN) for at in range(_DRAWN + 1)]
     line = tuple(Point(x, law.at(x)) for x in places)
     about = f"t/s over tokens in the context, with a line of the power {law.power:.3f}"
-    series = (Series("measured", seen, line=False), Series("the law", line, marks=False))
+    series = (Series("measured", measured, line=False), Series("the law", line, marks=False))
     return Pane("Decode and the law", about, CONTEXT, Axis("t/s", "log10"), series)
 
 
@@ -386,7 +386,7 @@ def _rest_of_condition(cell: MeasuredCell, what: Along) -> tuple[str, ...]:
     if what != "filled":
         others |= {"depth": condition.depth, "prompt": condition.prompt, "generated": condition.generated}
     others.pop(what, None)
-    return (condition.kind, condition.cache, condition.sampling, str(cell.answers), *map(str, others.values()))
+    return (condition.kind, condition.cache, condition.sampling, str(cell.generates), *map(str, others.values()))
 
 
 def _sweep_name(key: tuple[str, ...], keys: Iterable[tuple[str, ...]]) -> str:

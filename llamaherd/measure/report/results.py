@@ -72,7 +72,7 @@ class MeasuredCell:
         return self.condition.depth + (self.condition.prompt or 0)
 
     @property
-    def answers(self) -> bool:
+    def generates(self) -> bool:
         """Return whether output tokens were counted, not only prompt tokens."""
         return self.figure(DECODE) is not None
 
@@ -197,8 +197,8 @@ def _watts(cell: Cell) -> tuple[float | None, float | None]:
 def _joules(cell: Cell, watts: float | None) -> float | None:
     """Return joules per token, of the energy used while requests ran; for other programs, power divided by speed."""
     if (taken := cell.telemetry) and (joules := taken.joules):
-        answered = sum(run.predicted_n or 0 for run in cell.runs) if cell.condition.generated > 1 else 0
-        tokens = answered or sum(run.prompt_n or 0 for run in cell.runs)
+        generated = sum(run.predicted_n or 0 for run in cell.runs) if cell.condition.generated > 1 else 0
+        tokens = generated or sum(run.prompt_n or 0 for run in cell.runs)
         return joules / tokens if tokens else None
     rate = estimate(by_start(cell.counted, DECODE))
     return watts / rate.value if watts and rate else None

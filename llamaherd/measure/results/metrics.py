@@ -34,27 +34,27 @@ def speed_drift(every: Iterable[TimedSample]) -> float:
 
     By analysis of variance: windows of time are the groups, and each request is compared with the others of its cell.
     """
-    seen = list(every)
-    if len(seen) < FEWEST_REQUESTS:
+    samples = list(every)
+    if len(samples) < FEWEST_REQUESTS:
         return 0.0
-    left = _cell_residuals(seen)
-    first, last = (pick(each.at for each in seen) for pick in (min, max))
+    left = _cell_residuals(samples)
+    first, last = (pick(each.at for each in samples) for pick in (min, max))
     groups: dict[int, list[float]] = {}
-    for each, rest in zip(seen, left, strict=True):
+    for each, rest in zip(samples, left, strict=True):
         window = int(DRIFT_WINDOWS * (each.at - first) / (last - first)) if last > first else 0
         groups.setdefault(min(window, DRIFT_WINDOWS - 1), []).append(rest)
-    freedom = len(seen) - len(groups) - len({each.cell for each in seen}) + 1
+    freedom = len(samples) - len(groups) - len({each.cell for each in samples}) + 1
     if len(groups) < 2 or freedom < 1:
         return 0.0
     return _DRIFT_FACTOR * sqrt(_variance_between(list(groups.values()), freedom))
 
 
-def _cell_residuals(seen: Sequence[TimedSample]) -> list[float]:
+def _cell_residuals(samples: Sequence[TimedSample]) -> list[float]:
     logs: dict[str, list[float]] = {}
-    for each in seen:
+    for each in samples:
         logs.setdefault(each.cell, []).append(log(each.sample.rate))
     means = {cell: fmean(found) for cell, found in logs.items()}
-    return [log(each.sample.rate) - means[each.cell] for each in seen]
+    return [log(each.sample.rate) - means[each.cell] for each in samples]
 
 
 def _variance_between(groups: Sequence[Sequence[float]], freedom: int) -> float:
@@ -178,8 +178,9 @@ def cells_drift(cells: Sequence[Cell], prompts: bool) -> float:
     What slows one of them down may not affect the other, and the random spread of prompts is several times as large.
     """
     cold = [cell for cell in cells if cell.condition.cache != "warm"]
-    own = [seen for cell in cold if bool(cell.condition.prompt) == prompts for seen in _timed_samples(cell)]
-    return speed_drift(own if len(own) >= FEWEST_REQUESTS else [seen for cell in cold for seen in _timed_samples(cell)])
+    own = [sample for cell in cold if bool(cell.condition.prompt) == prompts for sample in _timed_samples(cell)]
+    every = [sample for cell in cold for sample in _timed_samples(cell)]
+    return speed_drift(own if len(own) >= FEWEST_REQUESTS else every)
 
 
 def _timed_samples(cell: Cell) -> Iterator[TimedSample]:

@@ -347,7 +347,7 @@ class GateRun:
     pair: Pair
     gate: GatePlan
     results: Path
-    who: str
+    author: str
     report: Callable[[str], None]
     drain: Callable[[], AbstractContextManager[object]] = nullcontext
     speed: bool = True
@@ -424,7 +424,7 @@ class GateRun:
 
     def _trial(self, seconds: float, *servers: Variant) -> Trial:
         pair = self.pair
-        return Trial(pair.rig, pair.connect, servers, pair.declared, seconds, self.who, self.report, self.drain)
+        return Trial(pair.rig, pair.connect, servers, pair.declared, seconds, self.author, self.report, self.drain)
 
 
 _SLOWER = "change the inventory, or its `gate`; or run `herd up --retry` to accept the speed"

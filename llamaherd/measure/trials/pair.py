@@ -17,7 +17,7 @@ from llamaherd.inventory.exact_edits import Setting, with_settings
 from llamaherd.inventory.schema import Connect
 from llamaherd.measure.bench.series import ANSWERED
 from llamaherd.measure.client.http_client import Failure
-from llamaherd.measure.client.requests import KINDS, RequestSpec, long_prompt, run_from_answer, suite
+from llamaherd.measure.client.requests import KINDS, RequestSpec, long_prompt, run_from_response, suite
 from llamaherd.measure.results.comparison import Comparison, ComparisonRow, compare_results
 from llamaherd.measure.results.metrics import DECODE, PREFILL, STEP, Metric
 from llamaherd.measure.results.result import (
@@ -491,12 +491,12 @@ class Blocks:
             journal.add_start(servers.start(name))
             for request in block_requests(self.conditions, self._text(name), block):
                 at = servers.clock() - self._began
-                answer = servers.request(request)
-                if isinstance(answer, Failure) and answer.why != "empty":
-                    raise UserError(f"server {name} did not respond: {answer.message}", answer.help)
+                response = servers.request(request)
+                if isinstance(response, Failure) and response.why != "empty":
+                    raise UserError(f"server {name} did not respond: {response.message}", response.help)
                 if request.cell is not None:
                     start = len(journal.result.starts) - 1
-                    run = run_from_answer(answer, self.conditions[request.cell], at=at, start=start, block=block)
+                    run = run_from_response(response, self.conditions[request.cell], at=at, start=start, block=block)
                     journal.add_run(request.cell, run)
         finally:
             servers.stop()

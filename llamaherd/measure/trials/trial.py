@@ -21,7 +21,7 @@ from llamaherd.inventory.schema import LOCAL, Connect
 from llamaherd.layout import KEPT, RUNTIME_UNITS, TRIALS_TEXT, trial_service
 from llamaherd.measure.bench.job import WorkloadContext
 from llamaherd.measure.bench.workloads import Ladder
-from llamaherd.measure.client.http_client import Answer, Failure, Target
+from llamaherd.measure.client.http_client import Failure, StreamedResponse, Target
 from llamaherd.measure.client.requests import Requests, RequestSpec, Served, estimate_prompt
 from llamaherd.measure.results.result import Run, Start
 from llamaherd.memory.instances import MARGIN, SYSTEM_RAM
@@ -236,7 +236,7 @@ class Trial:
     stops: tuple[InstancePlan, ...]
     seconds: float
     """The budget of all measurements."""
-    who: str
+    author: str
     """The user, for messages to other runs."""
     report: Callable[[str], None]
     drain: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -256,7 +256,7 @@ class Trial:
         files = [*units, *([TextFile(path=str(TRIALS_TEXT), text=self.text)] if self.text else [])]
         return TrialsInput(
             name=self.servers[0].instance.service,
-            holder=" ".join(self.who.split())[:_MOST_CHARACTERS],
+            holder=" ".join(self.author.split())[:_MOST_CHARACTERS],
             servers=tuple(_needs(each, side_by_side=not self.stops) for each in self.servers),
             stops=tuple(StoppedServer(each.service, str(KEPT / each.service)) for each in self.stops),
             drain_seconds=max((each.drain for each in self.stops), default=0),
@@ -293,9 +293,9 @@ def read_keys(servers: Iterable[Variant]) -> dict[VariantName, str | None]:
 
 
 @contextmanager
-def locked_host(rig: str, connect: Connect, who: str, report: Callable[[str], None], wait: int) -> Iterator[None]:
+def locked_host(rig: str, connect: Connect, author: str, report: Callable[[str], None], wait: int) -> Iterator[None]:
     """Hold the lock of a host. Raise UserError if another run keeps it for longer than `wait` seconds."""
-    lock = HostLock(rig, connect, who)
+    lock = HostLock(rig, connect, author)
     lock.take(report, wait)
     try:
         yield
@@ -314,7 +314,7 @@ class TrialServers(Protocol):
         """Stop the running server."""
         ...
 
-    def request(self, request: RequestSpec, /) -> Answer | Failure:
+    def request(self, request: RequestSpec, /) -> StreamedResponse | Failure:
         """Return one streamed response of the running server."""
         ...
 
@@ -428,7 +428,7 @@ class TrialHost:
         self._tell("stop")
         self._hear("stopped")
 
-    def request(self, request: RequestSpec) -> Answer | Failure:
+    def request(self, request: RequestSpec) -> StreamedResponse | Failure:
         """Return one streamed response of the running server."""
         variant = self._variant
         chat = variant.instance.endpoint.chat_path

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from llamaherd.inventory.exact_edits import Setting
 from llamaherd.inventory.schema import Instance
-from llamaherd.measure.bench.series import ANSWERED, SECONDS, answer_length
+from llamaherd.measure.bench.series import ANSWERED, SECONDS, response_length
 from llamaherd.measure.client.requests import RequestSpec, suite
 from llamaherd.measure.results.metrics import ACCEPTED, DECODE, PREFILL, Metric
 from llamaherd.measure.results.result import Condition, Count, Kind, NotNegative, Positive, Recorded, Run
@@ -394,7 +394,7 @@ class Sizes(Recorded):
         read = min(_LONGEST, max(_SHORTEST, round(prefill * _READING)), context // 2)
         if energy:
             prompts = min(_MOST_PROMPTS, max(1, ceil(SECONDS * prefill / read)))
-            written = answer_length(SECONDS, decode, context)
+            written = response_length(SECONDS, decode, context)
             return cls(written=written, read=read, prompts=prompts, prefill=prefill, past_end=True)
         written = min(_MOST, max(_FEWEST, round(decode * _WRITING)))
         return cls(written=min(written, context // 4), read=read, prefill=prefill)

@@ -16,7 +16,7 @@ from llamaherd.inventory.schema import Connect
 from llamaherd.measure.bench.job import PowerHold, PowerRange
 from llamaherd.measure.bench.series import POWER_ROUNDS, SECONDS, SETTLES
 from llamaherd.measure.client.http_client import Failure
-from llamaherd.measure.client.requests import RequestSpec, ended_early, long_prompt, run_from_answer
+from llamaherd.measure.client.requests import RequestSpec, ended_early, long_prompt, run_from_response
 from llamaherd.measure.meter.meter import Meter, Watch, gpus_of
 from llamaherd.measure.results.metrics import DECODE, PREFILL
 from llamaherd.measure.results.result import Condition, Run, Start, Telemetry
@@ -61,7 +61,7 @@ class Gauge(Protocol):
         ...
 
 
-class NoAnswerError(Exception):
+class NoResponseError(Exception):
     """A server stopped responding."""
 
 
@@ -107,7 +107,7 @@ class Evaluation:
                 return self._asked(candidate, start, rounds, worth, gauge)
         except NotStartedError as error:
             return _failed(candidate, "memory" if is_out_of_memory(error.says) else "load", error.says)
-        except NoAnswerError as error:
+        except NoResponseError as error:
             return _failed(candidate, "answer", str(error))
         finally:
             self.servers.stop()
@@ -209,10 +209,10 @@ class Evaluation:
         return sum(run.predicted_n or 0 for run in runs) / max(1e-6, self.servers.clock() - began)
 
     def _request(self, request: RequestSpec, condition: Condition | None = None) -> Run:
-        answer = self.servers.request(request)
-        if isinstance(answer, Failure) and answer.why != "empty":
-            raise NoAnswerError(answer.message[:_LETTERS])
-        return run_from_answer(answer, condition or Condition(kind="code"), at=0.0)
+        response = self.servers.request(request)
+        if isinstance(response, Failure) and response.why != "empty":
+            raise NoResponseError(response.message[:_LETTERS])
+        return run_from_response(response, condition or Condition(kind="code"), at=0.0)
 
     def _probe(self) -> Probe:
         """Return the requests for every candidate. The first server that runs determines their lengths."""
@@ -234,8 +234,8 @@ class Evaluation:
     def _ends_early(self, sizes: Sizes) -> bool:
         """Return whether the response to some kind of text ends before it is long enough."""
         probe = Probe(self.aim, sizes, "")
-        answers = zip(probe.conditions(), probe.requests(0, salts=_APART), strict=False)
-        written = [(condition, request) for condition, request in answers if condition.generated]
+        requests = zip(probe.conditions(), probe.requests(0, salts=_APART), strict=False)
+        written = [(condition, request) for condition, request in requests if condition.generated]
         return any(ended_early(self._request(request, condition), condition) for condition, request in written)
 
 
@@ -385,7 +385,7 @@ class PowerSeries:
                 return self._rounds(found, sizes, gauge, hold)
         except NotStartedError as error:
             return f"the best candidate does not start any more: {error.says}"
-        except NoAnswerError as error:
+        except NoResponseError as error:
             return f"the best candidate does not respond any more: {error}"
         finally:
             servers.stop()

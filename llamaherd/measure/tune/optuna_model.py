@@ -40,8 +40,8 @@ def ped_anova(trials: Outcomes, keys: Sequence[str]) -> Mapping[str, float]:
 
 def _values(trials: Outcomes, key: str) -> list[Value]:
     """Return all tried values of a key, in their order; an absent one first."""
-    seen = {candidate[key] for candidate, outcome in trials if outcome.score is not None}
-    return sorted(seen, key=lambda each: (each is not None, _number(each), str(each)))
+    tried = {candidate[key] for candidate, outcome in trials if outcome.score is not None}
+    return sorted(tried, key=lambda each: (each is not None, _number(each), str(each)))
 
 
 def _number(value: Value) -> float:
@@ -50,10 +50,10 @@ def _number(value: Value) -> float:
 
 def _importance_trial(values: Mapping[str, Sequence[Value]], own: Mapping[str, Value], score: float) -> FrozenTrial:
     distributions: dict[str, BaseDistribution] = {
-        key: CategoricalDistribution(tuple(range(len(seen))))
-        if any(isinstance(each, str) for each in seen)
-        else IntDistribution(0, len(seen) - 1)
-        for key, seen in values.items()
+        key: CategoricalDistribution(tuple(range(len(tried))))
+        if any(isinstance(each, str) for each in tried)
+        else IntDistribution(0, len(tried) - 1)
+        for key, tried in values.items()
     }
     params = {key: values[key].index(value) for key, value in own.items()}
     return create_trial(params=params, distributions=distributions, value=score)

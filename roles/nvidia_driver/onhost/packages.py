@@ -34,7 +34,7 @@ from roles.nvidia_driver.onhost import (
     upstream,
     version_order,
 )
-from roles.nvidia_driver.onhost.undo import WayBack, keep_driver
+from roles.nvidia_driver.onhost.undo import DriverRollback, keep_driver
 
 VERSION = "@VERSION@"
 """Stands for the installed version in the preferences that keep it."""
@@ -94,7 +94,7 @@ class InstallInput:
     """The preferences that keep the installed version, in whose text VERSION stands for it."""
     moves: bool
     """Whether another version comes than is installed."""
-    way_back: WayBack | None
+    way_back: DriverRollback | None
     in_container: bool
     """Whether the kernel is that of another host."""
 

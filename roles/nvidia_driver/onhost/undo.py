@@ -79,14 +79,14 @@ _WIDTH = 200
 
 
 @dataclass(frozen=True)
-class WayBack:
+class DriverRollback:
     """How a host goes back from a driver that does not respond after the next boot."""
 
     undo: UndoInput
     unit: WrittenFile
 
 
-def keep_driver(system: System, way: WayBack, actions: Sequence[Action], names: Names, to: str) -> None:
+def keep_driver(system: System, way: DriverRollback, actions: Sequence[Action], names: Names, to: str) -> None:
     """Keep the driver that works, and let the next boot judge the version `to`."""
     works = loaded_version(system) if responds(system) else ""
     new = new_parts(actions, names)
@@ -113,7 +113,7 @@ def _add_to_kept(system: System, new: Sequence[str], to: str) -> None:
     system.write(f"{BEFORE}/new", "".join(f"{each}\n" for each in [*have, *more]), mode=0o644)
 
 
-def _keep(system: System, way: WayBack, works: str, new: Sequence[str], old: Sequence[str], to: str) -> None:
+def _keep(system: System, way: DriverRollback, works: str, new: Sequence[str], old: Sequence[str], to: str) -> None:
     """Keep the driver that works, or report why it cannot be kept."""
     try:
         size = _keep_parts(system, works, new, old, to)

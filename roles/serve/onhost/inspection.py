@@ -15,7 +15,7 @@ from llamaherd.onhost.servers import Holder, Holding, Loaded, Refused, ServingSt
 from llamaherd.onhost.system import TIMED_OUT, System, UnknownStateError
 from llamaherd.onhost.verbs import Verb
 from roles.serve.onhost.containers import PROBES, Probes, inspect_containers
-from roles.serve.onhost.model import HeldPort, InspectedServers, InspectServersInput, Probed
+from roles.serve.onhost.model import InspectedServers, InspectServersInput, Probed, UsedPort
 from roles.serve.onhost.processes import listening_sockets, process_environment, socket_owners
 from roles.serve.onhost.units import inspect_units, is_marked
 
@@ -85,7 +85,7 @@ def _waits(pid: str, system: System) -> bool:
     return any(words[:1] in (["R"], ["D"]) for words in threads)
 
 
-def inspect_ports(ports: Iterable[int], ours: Collection[int], system: System, *, docker: bool) -> list[HeldPort]:
+def inspect_ports(ports: Iterable[int], ours: Collection[int], system: System, *, docker: bool) -> list[UsedPort]:
     """Return the processes that hold ports, without those of our servers. `docker`: whether it responds.
 
     Raise UnknownStateError where that may be a container of ours.
@@ -97,12 +97,12 @@ def inspect_ports(ports: Iterable[int], ours: Collection[int], system: System, *
     return [_held(port, pid, system, docker=docker) for port, pid in sorted(held)]
 
 
-def _held(port: int, pid: int, system: System, *, docker: bool) -> HeldPort:
+def _held(port: int, pid: int, system: System, *, docker: bool) -> UsedPort:
     groups = system.read(f"/proc/{pid}/cgroup") or ""
     program = (system.read(f"/proc/{pid}/comm") or "").strip("\n").replace("\t", "")
     unit = _own_unit(groups, pid, system)
     if unit:
-        return HeldPort(port, unit, Holder(pid, program, ""))
+        return UsedPort(port, unit, Holder(pid, program, ""))
     inside = _CONTAINER.search(groups)
     container = ""
     if docker:
@@ -110,7 +110,7 @@ def _held(port: int, pid: int, system: System, *, docker: bool) -> HeldPort:
     elif program.startswith(_PROXY) or (inside and re.search(f"docker[-/]{inside[0]}", groups)):
         # It may be one of ours, which only Docker reports.
         raise UnknownStateError("Docker")
-    return HeldPort(port, "", Holder(pid, program, container))
+    return UsedPort(port, "", Holder(pid, program, container))
 
 
 def _own_unit(groups: str, pid: int, system: System) -> str:

@@ -322,7 +322,7 @@ class InspectServersInput:
 
 
 @dataclass(frozen=True)
-class HeldPort:
+class UsedPort:
     """A port that no server of ours has by systemd or Docker, and the process that holds it."""
 
     port: int
@@ -347,7 +347,7 @@ class InspectedServers:
     """Folders of Compose files."""
     keys: tuple[str, ...] = ()
     """Names of the files of keys."""
-    ports: tuple[HeldPort, ...] = ()
+    ports: tuple[UsedPort, ...] = ()
     cut_off: str = ""
     """The servers of a run that was cut off while it changed them together."""
 

@@ -157,10 +157,10 @@ def is_visible(text: str) -> bool:
     rest = _SPECIAL.sub("", text)
     if _is_one_token(rest):
         return False
-    seen = [each for each in rest if unicodedata.category(each)[0] in "LNPS" or unicodedata.category(each) == "Mn"]
-    broken = seen.count("\ufffd")
-    one = len(seen) >= REPEATED and len(set(seen)) == 1
-    return len(seen) > 2 * broken and not one
+    visible = [each for each in rest if unicodedata.category(each)[0] in "LNPS" or unicodedata.category(each) == "Mn"]
+    broken = visible.count("\ufffd")
+    one = len(visible) >= REPEATED and len(set(visible)) == 1
+    return len(visible) > 2 * broken and not one
 
 
 def _is_one_token(text: str) -> bool:

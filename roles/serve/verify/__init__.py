@@ -334,7 +334,7 @@ def healthy_names(found: VerifiedServers) -> Iterator[str]:
 
 def judge_servers(judging: Judging) -> Verified:
     """Return a report of each server, and its files."""
-    rig, plan, answers, reached = judging.rig, judging.plan, judging.answers, judging.reached
+    rig, plan, outputs, reached = judging.rig, judging.plan, judging.outputs, judging.reached
     found = judging.found(VerifiedServers) or VerifiedServers()
     builds = {build.id: build for build in plan.builds}
     return Verified(
@@ -346,7 +346,7 @@ def judge_servers(judging: Judging) -> Verified:
                 planned,
                 builds.get(planned.build or ""),
                 plan,
-                answers,
+                outputs,
                 found,
                 reached.get(planned.name),
             )
@@ -360,7 +360,7 @@ def _instance(
     planned: InstancePlan,
     build: BuildPlan | None,
     plan: Plan,
-    answers: ProbeOutputs,
+    outputs: ProbeOutputs,
     found: VerifiedServers,
     reach: Reach | None,
 ) -> InstanceReport:
@@ -372,9 +372,9 @@ def _instance(
     output = parse_chat(parse_reply(responses.chats.get(first, "")).body)
     checks = [
         check_running(planned, server, found),
-        check_process(planned, server, found, answers),
-        check_files(planned, build, plan, server, answers),
-        check_listening(planned, answers.get(("listening", ""), "")),
+        check_process(planned, server, found, outputs),
+        check_files(planned, build, plan, server, outputs),
+        check_listening(planned, outputs.get(("listening", ""), "")),
         check_health(planned, parse_reply(responses.health)),
         *([Check("reach", reach.ok, reach.detail, reach.doubt)] if reach else []),
         *([Check("on GPUs", *judge_gpus(planned, server.on_gpus, found.gpus))] if planned.server.cards else []),

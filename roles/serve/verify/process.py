@@ -250,7 +250,7 @@ def _not_ours(planned: InstancePlan, unit: UnitFound) -> str:
     return "its file has changed since systemd read it: `herd up`" if unit.needs_reload else ""
 
 
-def check_process(planned: InstancePlan, server: ServerFound, found: VerifiedServers, answers: ProbeOutputs) -> Check:
+def check_process(planned: InstancePlan, server: ServerFound, found: VerifiedServers, outputs: ProbeOutputs) -> Check:
     """Check the running process itself: its program, its arguments and the spec of its start."""
     runs, manager = server.process, "systemd" if planned.backend == "systemd" else "Docker"
     if runs is None and server.unit is None and server.container is None and manager in found.unknown:
@@ -273,28 +273,28 @@ def check_process(planned: InstancePlan, server: ServerFound, found: VerifiedSer
     if runs.variables:
         problems.append(f"it has other variables than the declared ones: {', '.join(runs.variables)}: `herd up`")
     if planned.build:
-        built = json_object(build_manifest(planned.build, answers).get("sha256")).get("llama-server")
+        built = json_object(build_manifest(planned.build, outputs).get("sha256")).get("llama-server")
         if runs.sha256 != built:
             problems.append(f"its binary (sha256 {runs.sha256[:12]}…) is not the one of {planned.build}")
     return Check("process", not problems, "; ".join(problems) or f"runs spec {planned.spec}")
 
 
 def check_files(
-    planned: InstancePlan, build: BuildPlan | None, plan: Plan, server: ServerFound, answers: ProbeOutputs
+    planned: InstancePlan, build: BuildPlan | None, plan: Plan, server: ServerFound, outputs: ProbeOutputs
 ) -> Check:
     """Check the files of the next start."""
     problems = []
-    if build and build_manifest(build.id, answers).get("id") != build.id:
+    if build and build_manifest(build.id, outputs).get("id") != build.id:
         problems.append(f"{build.folder} holds no finished build")
     if build:
-        problems += _replaced(build, answers)
+        problems += _replaced(build, outputs)
     problems += _unreadable(planned, server)
     problems += permission_problems(planned, server.owned)
     if server.file_sha256 != hashlib.sha256(planned.file.text.encode()).hexdigest():
         there = "out of date: `herd up`" if server.file_sha256 else "not there"
         problems.append(f"{planned.file.path} is {there}")
     for model in plan.models:
-        stored = stored_files(model.folder, answers)
+        stored = stored_files(model.folder, outputs)
         for file in model.files if model.folder in planned.server.folders else ():
             if file.name not in stored:
                 problems.append(f"{PurePosixPath(model.folder, file.name)} is not there")
@@ -317,11 +317,11 @@ def _unreadable(planned: InstancePlan, server: ServerFound) -> Iterator[str]:
         yield f"its user may not run {planned.server.program}"
 
 
-def _replaced(build: BuildPlan, answers: ProbeOutputs) -> list[str]:
+def _replaced(build: BuildPlan, outputs: ProbeOutputs) -> list[str]:
     """Return programs that exist, and differ from the build."""
-    built = json_object(build_manifest(build.id, answers).get("sha256"))
+    built = json_object(build_manifest(build.id, outputs).get("sha256"))
     folder = f"{build.folder}/bin/"
-    lines = answers.get(("programs", build.id), "").split("\n")
+    lines = outputs.get(("programs", build.id), "").split("\n")
     hashes = ((path.removeprefix(folder), sha256) for sha256, blank, path in (each.partition("  ") for each in lines))
     return [
         f"{build.folder}/bin/{name} is {'not what' if name in built else 'no part of what'} was built: `herd up`"

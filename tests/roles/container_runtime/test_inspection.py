@@ -211,7 +211,7 @@ def test_what_gives_gpus_to_containers() -> None:
     assert docker.units["docker.socket"] == found.units["docker.socket"]
     assert docker.units["docker.socket"].is_masked
     assert (docker.origin, docker.version, docker.compose) == ("docker.io", (26, 1, 5), (2, 26, 1))
-    assert (docker.answers, docker.live_restore, docker.cdi, docker.armed) == (True, True, True, True)
+    assert (docker.responds, docker.live_restore, docker.cdi, docker.armed) == (True, True, True, True)
     assert docker.runtimes == {"nvidia", "runc"}
 
 

@@ -286,7 +286,7 @@ def test_the_declared_version_is_brought_and_another_is_not_kept() -> None:
         (PLAN, {"cdi": False}, True),
         (PLAN, {"cdi": False, "running": []}, False),
         (PLAN, {"cdi": False, "live_restore": True}, False),
-        (PLAN, {"cdi": False, "answers": False}, False),
+        (PLAN, {"cdi": False, "responds": False}, False),
         (PLAN, {"runtimes": frozenset()}, False),
         (MAY, {"cdi": False}, False),
     ],
@@ -335,7 +335,7 @@ def test_a_daemon_that_does_not_answer_is_known_by_its_programs() -> None:
         "unit\tdocker.service\tloaded\tfailed\tenabled\t",
     ]
     seen = parse_state(f"docker\t{line}" for line in said)
-    assert (DockerState.of(seen).version, DockerState.of(seen).compose, DockerState.of(seen).answers) == (
+    assert (DockerState.of(seen).version, DockerState.of(seen).compose, DockerState.of(seen).responds) == (
         (29, 1, 3),
         (2, 40, 3),
         False,

@@ -50,7 +50,7 @@ def test_a_key_that_is_read_stays() -> None:
 def test_the_key_of_a_server_that_needs_none_goes_after_its_switch() -> None:
     assert done(OPEN, there(KEYED)) == ["restart server llama-chat", "remove key chat"]
     (task,) = (task for task in tasks(OPEN) if task.name.startswith("chat ("))
-    assert not task.goes_on, "what fails keeps the key"
+    assert not task.continues, "what fails keeps the key"
 
 
 def test_one_that_was_left_goes_and_nothing_is_started_anew() -> None:

@@ -16,7 +16,7 @@ from llamaherd.layout import LAUNCHER
 from llamaherd.onhost.document import Secret, decode, dump, parse_document
 from llamaherd.onhost.system import Ended, FailedError
 from llamaherd.onhost.verbs import perform
-from llamaherd.plan import FromNeighbour
+from llamaherd.plan import FromPeer
 from roles.models import SharingError, share_input, shared_urls
 from roles.models.onhost import SHARE_UNIT, SHARED, Shared, ShareInput, share
 from tests.support.models_host import ModelsHost, words_of
@@ -26,7 +26,7 @@ from tests.support.service_host import killed_everywhere
 STORE, TOKEN = "/srv/models", "t0ken-of-duo"
 ONE, TWO, OTHER = "1" * 64, "2" * 64, "3" * 64
 HOSTILE = "a $(id) `id` \"b\" 'c' ; d"
-LENDER = FromNeighbour(name="six", connect=Connect(host="six"), address="192.0.2.6", port=8970, store=STORE)
+LENDER = FromPeer(name="six", connect=Connect(host="six"), address="192.0.2.6", port=8970, store=STORE)
 GIVEN = share_input(LENDER, [ONE, TWO], "0123456789ab", TOKEN)
 
 

@@ -11,7 +11,7 @@ import pytest
 from llamaherd.onhost.servers import Holder
 from llamaherd.onhost.system import Ended, Host, UnknownStateError
 from roles.serve.onhost.inspection import inspect_ports
-from roles.serve.onhost.model import HeldPort
+from roles.serve.onhost.model import UsedPort
 from tests.support.inspected_host import InspectedHost
 from tests.support.played_host import File
 
@@ -29,7 +29,7 @@ def test_a_real_socket(address: str) -> None:
         (found,) = inspect_ports([port], (), host, docker=False)
         assert inspect_ports([port], {port}, host, docker=False) == []
     program = Path("/proc/self/comm").read_text(encoding="utf-8").strip()
-    assert found == HeldPort(port, "", Holder(os.getpid(), program, ""))
+    assert found == UsedPort(port, "", Holder(os.getpid(), program, ""))
 
 
 def holding(pid: int = 7, *, cgroup: str = "0::/user.slice", program: str = "nc") -> InspectedHost:
@@ -56,7 +56,7 @@ def test_a_connection_is_no_listener_and_another_port_is_not_asked_for() -> None
 def test_a_program_of_others() -> None:
     host = holding(program="n\tc d")
     host.answers["docker ps"] = Ended(0, "")
-    assert inspect_ports([8080], (), host, docker=True) == [HeldPort(8080, "", Holder(7, "nc d", ""))]
+    assert inspect_ports([8080], (), host, docker=True) == [UsedPort(8080, "", Holder(7, "nc d", ""))]
     assert host.ran == [["docker", "ps", "--filter", "publish=8080", "--format", "{{.Names}}"]]
 
 

@@ -21,7 +21,7 @@ from llamaherd.onhost.verification import Inspected
 from llamaherd.pipeline.inspection import state_of
 from roles import ROLES
 from roles.serve.onhost.inspection import SILENT, find_closed, inspect
-from roles.serve.onhost.model import HeldPort, InspectedServers, InspectServersInput
+from roles.serve.onhost.model import InspectedServers, InspectServersInput, UsedPort
 from roles.serve.state import ServeState, inspection_input, state_parts
 from tests.onhost.test_hostile_inputs import SHELLS, texts, with_text
 from tests.support.hostile import PLAIN
@@ -267,8 +267,8 @@ def test_the_state_has_all_that_was_found() -> None:
         projects=("drafter",),
         keys=("chat",),
         ports=(
-            HeldPort(8080, "", Holder(7, "a b", "")),
-            HeldPort(8081, "llama-c", Holder(8, "x", "")),
+            UsedPort(8080, "", Holder(7, "a b", "")),
+            UsedPort(8081, "llama-c", Holder(8, "x", "")),
         ),
         cut_off="llama-a, llama-b",
     )

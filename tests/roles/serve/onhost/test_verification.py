@@ -437,7 +437,7 @@ def test_one_that_refuses_connections_says_so_of_each() -> None:
 @pytest.mark.parametrize(
     ("ended", "problem"),
     [
-        (Ended(-9), "no answer"),
+        (Ended(-9), "no response"),
         (Ended(NOT_STARTED, "", "curl: No such file or directory"), "curl: No such file or directory"),
         (Ended(TIMED_OUT, "x\n200\n"), "curl did not end within 15 s"),
         (Ended(0, "x" * (MOST_BYTES + 1) + "\n200\n"), "the response has more than 131072 bytes"),
