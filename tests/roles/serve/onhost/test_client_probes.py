@@ -103,7 +103,7 @@ def test_a_template_without_tools_has_no_probe_of_them() -> None:
 
 
 def test_what_a_slow_server_has_no_time_for_is_a_note() -> None:
-    found = probed("", limits=Limits(later=15, step=1.5, page=1.5, steps=0.001))
+    found = probed("", limits=Limits(later=60, step=15, page=15, steps=0.001))
     assert found[0] == CHAT[0]
     assert [(each.name, each.outcome) for each in found[1:]] == [("schema", "note"), ("tools", "note")]
     assert all("not tried, since it writes" in each.detail for each in found[1:])
