@@ -38,12 +38,12 @@ LONGEST = 600
 """Seconds after which a test fails that needs no host: the slowest takes 50 where it has the machine to itself."""
 LONGEST_ON_HOSTS = 1800
 """Likewise on a host. The first test of a lane waits until another lane has compiled an engine, and compiles one."""
-LONGEST_PART = 3600
+LONGEST_PART = 2700
 """Seconds after which a part is interrupted that needs no host: pytest itself may stand still, too."""
 INTERRUPTED = 30
 """Seconds in which pytest ends after Ctrl-C."""
 INTERNAL = 3
-"""The exit code of pytest where it failed itself."""
+"""The exit code of pytest where it failed itself, and of a part that was interrupted."""
 SLOWEST = 10
 QUIET = 30.0
 """Seconds between two lines of progress."""
@@ -174,7 +174,7 @@ class Run:
         return ended
 
     async def within_time(self, child: asyncio.subprocess.Process, part: Part) -> int:
-        """Return the exit code of a part, and interrupt it where it takes too long."""
+        """Return the exit code of a part, and interrupt it where it takes too long: it then runs again, alone."""
         try:
             return await asyncio.wait_for(child.wait(), part.longest)
         except TimeoutError:
@@ -184,7 +184,8 @@ class Run:
             await asyncio.wait_for(child.wait(), INTERRUPTED)
         with suppress(ProcessLookupError):
             child.kill()
-        return await child.wait() or 1
+        await child.wait()
+        return INTERNAL
 
     async def after_another(self, parts: Iterable[Part]) -> None:
         """Run parts one after another. A part that fails does not stop those behind it."""
@@ -220,7 +221,8 @@ class Run:
                 again = [each for each in ended.part.argv if not each.startswith("--junitxml")]
                 again += ["-n", "0"] if ended.code == INTERNAL else ["--last-failed", "--last-failed-no-failures=none"]
                 until = {UNTIL: str(time.monotonic() + AGAIN)}
-                part = Part(f"{ended.part.name} alone", again, {**ended.part.environment, **until})
+                environment = {**ended.part.environment, **until}
+                part = Part(f"{ended.part.name} alone", again, environment, ended.part.longest)
                 if (await self.one(part)).code == 0:
                     ended.code = 0
                     ended.note = "UNSTEADY: mend what failed beside other tests and passes alone"

@@ -196,7 +196,7 @@ def test_a_test_that_stands_still_fails_and_its_stack_is_printed(
         monkeypatch.setattr(run, name, value)
     (tmp_path / "pytest.ini").touch()
     (tmp_path / "test_it.py").write_text("import time\ndef test_one(): time.sleep(600)\n")
-    assert asyncio.run(run.run([[run.pytest_part("one", "test_it.py", workers=2)]])) == 1
+    assert asyncio.run(run.run([[run.pytest_part("one", "test_it.py", workers=1)]])) == 1
     printed = capsys.readouterr().out
     assert "time.sleep(600)" in printed
     assert "Timeout (>2.0s) from pytest-timeout" in printed
