@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.tune import start_of
 from benchmarks.tune_law import LawRig
-from llamaherd.measure.trials.divergence import Figure, Quality
+from llamaherd.measure.trials.divergence import Compared, Figure, Quality
 from llamaherd.measure.tune.candidate import MODEL, Candidate, Judged, Limits, Precision
 from llamaherd.measure.tune.journal import Found, candidate_of
 from llamaherd.measure.tune.result import search_result, yaml_lines
@@ -57,11 +57,10 @@ class Weighed(Played):
             return super().judge(candidate, precision, seconds)
         assert candidate[MODEL] == precision.model
         self.now += JUDGING
-        said = Judged(kv=precision.kv, model=precision.model, beside=precision.reference, seconds=JUDGING)
         if (value := self.divergences.get(precision.model)) is None:
-            return said.model_copy(update={"says": "it took too long"})
+            return Judged.of(precision, Compared(says="it took too long", seconds=JUDGING))
         quality = Quality(kld=Figure(value=value, error=0.0001), same_top=Figure(value=97.0, error=0.1))
-        return said.model_copy(update={"context": 8192, "chunks": 2, "quality": quality})
+        return Judged.of(precision, Compared(context=8192, chunks=2, quality=quality, seconds=JUDGING))
 
 
 def quants(divergences: dict[str, float]) -> Weighed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llamaherd.measure.trials.divergence import parse_quality
+from llamaherd.measure.trials.divergence import Compared, parse_quality
 from llamaherd.measure.tune.candidate import Candidate, Judged, Limits, Precision, precision_of
 from tests.bench.test_divergence import REAL
 
@@ -64,3 +64,12 @@ def test_weights_are_said_with_what_they_are_judged_beside() -> None:
     judged = Judged(kv="q8_0", model="q5", beside="q8", context=512, chunks=8, quality=parse_quality(REAL))
     assert str(judged).startswith("model=q5, kv=q8_0 vs model=q8 with kv=f16: mean KLD 0.00657")
     assert str(Judged(kv="", model="q5", beside="q8", says="no")) == "model=q5 could not be judged: no"
+
+
+@pytest.mark.parametrize("precision", [Precision("q8_0"), Precision("", "q5", "q8"), Precision("q8_0", "q5", "q8")])
+def test_what_a_comparison_finds_is_kept_with_its_precision(precision: Precision) -> None:
+    found = Compared(context=512, chunks=8, quality=parse_quality(REAL), seconds=3)
+    judged = Judged.of(precision, found)
+    assert judged.precision == precision
+    assert {name: getattr(judged, name) for name in Compared.model_fields} == dict(found)
+    assert Judged.model_validate_json(judged.model_dump_json()) == judged

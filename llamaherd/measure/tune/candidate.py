@@ -194,6 +194,12 @@ class Judged(Compared):
     model: _Named = ""
     beside: _Named = ""
 
+    @classmethod
+    def of(cls, precision: Precision, found: Compared) -> Judged:
+        """Return what a comparison has found about a precision."""
+        named = {"kv": precision.kv, "model": precision.model, "beside": precision.reference}
+        return cls.model_validate({**dict(found), **named})
+
     @property
     def precision(self) -> Precision:
         """The measured precision."""

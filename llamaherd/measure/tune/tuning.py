@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
 from statistics import fmean
@@ -238,7 +238,7 @@ class TuneTarget:
         """
         ways = self.readings(candidate, precision)
         found = compare_outputs(host, partial(self.judge_unit, candidate, precision), ways, seconds)
-        return Judged.model_validate({**dict(found), **asdict(precision)})
+        return Judged.of(precision, found)
 
     def _require_one_vocabulary(self, precision: Precision) -> None:
         other, finest = (self.known.headers.get(each) for each in (precision.model, precision.reference))
