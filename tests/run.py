@@ -268,7 +268,8 @@ def slowest(part: Part) -> list[str]:
     """Return a line for each of the slowest tests, of those that take a second or more."""
     timed = sorted(((float(case.get("time", 0)), case) for case in cases(part)), key=lambda row: -row[0])
     rows = [(seconds, case) for seconds, case in timed[:SLOWEST] if seconds >= 1]
-    return [f"    {seconds:6.1f} s  {case.get('classname')}::{case.get('name'):.80}" for seconds, case in rows]
+    # An interrupted lane reports a case without a name.
+    return [f"    {seconds:6.1f} s  {case.get('classname')}::{case.get('name') or '':.80}" for seconds, case in rows]
 
 
 def chosen(options: argparse.Namespace) -> list[list[Part]]:

@@ -148,3 +148,8 @@ def test_a_search_is_the_same_whatever_others_of_the_group_are_told(inventory: P
 def test_tune_of_an_instance_may_be_declared_in_a_group(inventory: Path) -> None:
     (inventory / "rig.yaml").write_text(yaml.safe_dump(changed(RIG, {"instances/two/tune": {"for": "turn"}})))
     assert searched(inventory).known.instance.tune
+
+
+def test_its_port_is_none_that_linux_gives_to_an_outgoing_connection() -> None:
+    """The range of ip_local_port_range, and that of candidates in a switch."""
+    assert {trial_port(GROUPED, f"server-{number}") for number in range(1000)}.isdisjoint(range(32768, 65000))

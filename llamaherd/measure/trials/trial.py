@@ -39,8 +39,8 @@ VariantName = Literal["A", "B", "C"]
 """A and B of a comparison; C is the current candidate of a search."""
 
 LISTEN = "127.0.0.1"
-_PORTS = range(60_900, 61_000)
-"""Above Linux' range of ephemeral ports, and below the ports of candidates in a switch."""
+_PORTS = range(65_000, 65_100)
+"""Above the ports that Linux gives to outgoing connections (32768 to 60999), and those of candidates in a switch."""
 
 SCRATCH = "/var/tmp"
 """Where a unit may write: its own one, on the disk (PrivateTmp), which systemd removes when it is stopped, and of units
