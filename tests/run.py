@@ -179,8 +179,8 @@ class Run:
             return await asyncio.wait_for(child.wait(), part.longest)
         except TimeoutError:
             print(f"{part.name}: not done after {part.longest:.0f} s, interrupted", flush=True)
-        child.send_signal(signal.SIGINT)
-        with suppress(TimeoutError):
+        with suppress(ProcessLookupError, TimeoutError):
+            child.send_signal(signal.SIGINT)
             await asyncio.wait_for(child.wait(), INTERRUPTED)
         with suppress(ProcessLookupError):
             child.kill()

@@ -99,7 +99,7 @@ def _served(rig: Rig) -> list[str]:
     )
 
 
-class NotedGpu(NamedTuple):
+class GpuNote(NamedTuple):
     """Our note of a GPU's limits: watts or `refused`, MHz, `on`, percent.
 
     `-` means no limit and `?` an unknown one. Old notes do not contain fans.
@@ -116,7 +116,7 @@ class PowerState(StatePart):
     """The unit that holds GPUs to their limits, and its notes about them."""
 
     unit: ServiceState | None = None
-    held: Mapping[str, NotedGpu] = field(default_factory=dict)
+    held: Mapping[str, GpuNote] = field(default_factory=dict)
     """By UUID."""
 
 
@@ -127,9 +127,9 @@ def inspection_input(plan: Plan) -> InspectInput | None:
 
 def state_parts(found: Found) -> tuple[PowerState]:
     """Return the part of the host's state. Raise ValueError for a note of too many words."""
-    if any(len(words) > len(NotedGpu._fields) for words in found.held.values()):
-        raise ValueError(f"the note about a GPU has more than {len(NotedGpu._fields)} words")
-    return (PowerState(found.unit, {uuid: NotedGpu(*words) for uuid, words in found.held.items()}),)
+    if any(len(words) > len(GpuNote._fields) for words in found.held.values()):
+        raise ValueError(f"the note about a GPU has more than {len(GpuNote._fields)} words")
+    return (PowerState(found.unit, {uuid: GpuNote(*words) for uuid, words in found.held.items()}),)
 
 
 def power_refusals(plan: Plan, state: HostState, *, driver_is_there: bool = False) -> list[Refusal]:
@@ -233,7 +233,7 @@ def _drift(gpu: GpuPower, found: GpuState, host: HostState) -> str:
     return _clock_drift(gpu, found, held) or _fan_drift(gpu, found, held) or _limit_drift(gpu, found, held)
 
 
-def _clock_drift(gpu: GpuPower, found: GpuState, held: NotedGpu) -> str:
+def _clock_drift(gpu: GpuPower, found: GpuState, held: GpuNote) -> str:
     wanted = ",".join(map(str, gpu.clocks)) if gpu.clocks else "-"
     if held.clocks != wanted:
         return f"clocks were set to {held.clocks} MHz"
@@ -241,7 +241,7 @@ def _clock_drift(gpu: GpuPower, found: GpuState, held: NotedGpu) -> str:
     return f"it runs at {found.clock} MHz" if too_fast else ""
 
 
-def _fan_drift(gpu: GpuPower, found: GpuState, held: NotedGpu) -> str:
+def _fan_drift(gpu: GpuPower, found: GpuState, held: GpuNote) -> str:
     if held.fans != str(gpu.fans or "-"):
         return f"fans were set to {held.fans} %"
     if gpu.fans is not None and (found.fan is None or abs(found.fan - gpu.fans) > FAN_STEP):
@@ -249,7 +249,7 @@ def _fan_drift(gpu: GpuPower, found: GpuState, held: NotedGpu) -> str:
     return ""
 
 
-def _limit_drift(gpu: GpuPower, found: GpuState, held: NotedGpu) -> str:
+def _limit_drift(gpu: GpuPower, found: GpuState, held: GpuNote) -> str:
     if gpu.limit is None:
         return "" if held.limit == "-" else f"its limit was set to {held.limit} W"
     # Whether a GPU takes a limit, only trying tells: some tell a range and refuse all the same.

@@ -192,25 +192,24 @@ def test_what_fails_beside_others_is_run_alone(
 def test_a_test_that_stands_still_fails_and_its_stack_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, value in {"LOGS": tmp_path, "ROOT": tmp_path, "LONGEST": 2}.items():
+    for name, value in {"LOGS": tmp_path, "ROOT": tmp_path, "LONGEST": 5}.items():
         monkeypatch.setattr(run, name, value)
     (tmp_path / "pytest.ini").touch()
     (tmp_path / "test_it.py").write_text("import time\ndef test_one(): time.sleep(600)\n")
     assert asyncio.run(run.run([[run.pytest_part("one", "test_it.py", workers=1)]])) == 1
     printed = capsys.readouterr().out
     assert "time.sleep(600)" in printed
-    assert "Timeout (>2.0s) from pytest-timeout" in printed
+    assert "Timeout (>5.0s) from pytest-timeout" in printed
 
 
-def test_a_part_that_never_ends_fails(
+def test_a_part_that_never_ends_runs_again_and_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(run, "LOGS", tmp_path)
     part = run.Part("one", (sys.executable, "-c", "import time; time.sleep(600)"), longest=1)
     assert asyncio.run(run.run([[part]])) == 1
     printed = capsys.readouterr().out
-    assert "one: not done after 1 s, interrupted" in printed
-    assert "KeyboardInterrupt" in printed
+    assert printed.count("not done after 1 s, interrupted") == 2
 
 
 def test_an_interrupted_run_leaves_no_process(part: run.Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

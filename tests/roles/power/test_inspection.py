@@ -9,7 +9,7 @@ from llamaherd.onhost.document import decode, dump, parse_document
 from llamaherd.onhost.services import ServiceState
 from llamaherd.onhost.system import TIMED_OUT, Ended, UnknownStateError
 from llamaherd.onhost.verbs import find_verb
-from roles.power import NotedGpu, PowerState, state_parts
+from roles.power import GpuNote, PowerState, state_parts
 from roles.power.onhost import Found, InspectInput, inspect
 from tests.support.played_host import File
 from tests.support.recording import InspectedHost
@@ -32,7 +32,7 @@ def test_the_unit_and_what_each_gpu_is_held_to() -> None:
     notes = {"GPU-1": ("280", "210,2400", "on", "70"), "GPU-2": (), "GPU-3": ("$(id)", "*", "?")}
     assert found == Found(ServiceState("active", "enabled", True, ""), notes)
     assert len(played.done) == 1
-    assert state_parts(found) == (PowerState(found.unit, {uuid: NotedGpu(*words) for uuid, words in notes.items()}),)
+    assert state_parts(found) == (PowerState(found.unit, {uuid: GpuNote(*words) for uuid, words in notes.items()}),)
 
 
 def test_a_rig_that_declares_nothing_has_its_unit_inspected_alone() -> None:

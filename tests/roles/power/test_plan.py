@@ -17,7 +17,7 @@ from llamaherd.onhost.verbs import NoInput
 from llamaherd.plan import GpuPower, Plan
 from llamaherd.role.changes import RunVerb
 from roles.base import base_changes
-from roles.power import NotedGpu, PowerState, inspection_input, power_changes, power_leftovers, power_refusals
+from roles.power import GpuNote, PowerState, inspection_input, power_changes, power_leftovers, power_refusals
 from roles.power.onhost import ApplyInput, InspectInput
 from tests.support.drifts import Drift, lost
 from tests.support.ours import parse_state, refusals, show_plan
@@ -232,7 +232,7 @@ def note_is(uuid: str, *words: str) -> Drift:
     def drift(seen: HostState) -> HostState:
         power = PowerState.of(seen)
         others = {each: held for each, held in power.held.items() if each != uuid}
-        return seen.with_parts(replace(power, held={**others, uuid: NotedGpu(*words)} if words else others))
+        return seen.with_parts(replace(power, held={**others, uuid: GpuNote(*words)} if words else others))
 
     return drift
 
